@@ -1,0 +1,1 @@
+"""Any causal language model of transformers as the target, on any device."""

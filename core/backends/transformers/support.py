@@ -1,0 +1,61 @@
+"""Which architectures can run draft trees: refused by what their configuration says, then by measurement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from attrs import frozen
+
+from draftmux.errors import ModelError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TREES = {"full_attention", "sliding_attention"}
+
+
+@frozen
+class Layout:
+    """Attention of a model: kinds of layer it has, its window if any, and whether it takes one mask per kind."""
+
+    layers: int
+    kinds: frozenset[str]
+    window: int | None
+    mask_per_kind: bool
+
+
+def layout(model: Any) -> Layout:
+    """Read the configuration; ModelError when some layer's state cannot be rewound or seen as a tree."""
+    config = model.config.get_text_config(decoder=True)
+    name = type(model).__name__
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ModelError(f"{name} is an encoder-decoder; draftmux decodes causal language models")
+    if getattr(model, "_is_stateful", False):
+        raise ModelError(
+            f"{name} carries a recurrent state, which cannot be rewound when a draft is rejected; choose a target "
+            f"whose layers are all attention"
+        )
+    declared = getattr(config, "layer_types", None)
+    window = getattr(config, "sliding_window", None)
+    kinds = set(declared or ["full_attention" if window is None else "sliding_attention"])
+    if kinds - TREES:
+        odd = ", ".join(sorted(kinds - TREES))
+        raise ModelError(f"{name} has layers of kind {odd}; draft trees need full or sliding-window attention throughout")
+    if getattr(config, "kv_sharing_modes", None) is not None or getattr(config, "num_kv_shared_layers", 0):
+        raise ModelError(f"{name} shares keys and values between layers; the cache of draft trees does not support that yet")
+    if "sliding_attention" in kinds and not window:
+        raise ModelError(f"{name} has sliding-window layers but its configuration gives no window")
+    return Layout(config.num_hidden_layers, frozenset(kinds), window, declared is not None and len(kinds) > 1)
+
+
+def tree_error(tree: Tensor, sequential: Tensor) -> float:
+    """How far logits of a tree pass `(n, V)` are from sequential decoding's: median over rows of the relative error."""
+    reference = sequential.double() - sequential.double().mean(-1, keepdim=True)
+    error = (tree.double() - sequential.double()).square().mean(-1).sqrt()
+    return float((error / reference.square().mean(-1).sqrt().clamp_min(1e-12)).median())
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """Largest believable relative rounding error; a wrong mask or position is of order one."""
+    return {torch.float64: 1e-6, torch.float32: 1e-3}.get(dtype, 0.2)

@@ -1,0 +1,74 @@
+"""Reads hidden states out of a running transformers model through forward hooks. Knows the names of modules, no more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from draftmux.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor, nn
+
+    from draftmux.types import Tap
+
+ATTENTION = ("self_attn", "attn", "attention")
+MLP = ("mlp", "feed_forward", "block_sparse_moe", "ffn")
+# The module that reads the residual stream after the attention addition; Gemma's post-norms come before that addition.
+AFTER_ATTENTION = ("pre_feedforward_layernorm", "post_attention_layernorm", "ln_2", "ffn_norm")
+
+
+@define(eq=False)
+class Recorder:
+    """Keeps the tapped states of the last pass, `(rows, n, d)` per tap."""
+
+    states: dict[Tap, Tensor] = field(factory=dict)
+
+    def watch(self, model: nn.Module, taps: Sequence[Tap]) -> None:
+        """Hook the model; ModelError when a tap does not exist in it."""
+        layers = decoder_layers(model) if taps else []
+        for tap in taps:
+            if not -len(layers) <= tap.layer < len(layers):
+                raise ModelError(f"tap {tap}: the target has layers 0 to {len(layers) - 1}")
+            self._hook(layers[tap.layer], tap)
+
+    def take(self) -> dict[Tap, Tensor]:
+        """The states of the last pass; forgets them."""
+        states, self.states = self.states, {}
+        return states
+
+    def _hook(self, layer: nn.Module, tap: Tap) -> None:
+        def keep_output(module: Any, inputs: Any, output: Any) -> None:
+            self.states[tap] = output[0] if isinstance(output, tuple) else output
+
+        def keep_input(module: Any, inputs: Any) -> None:
+            self.states[tap] = inputs[0]
+
+        if tap.kind == "resid_post":
+            layer.register_forward_hook(keep_output)
+        elif tap.kind == "resid_mid":
+            _child(layer, AFTER_ATTENTION, tap).register_forward_pre_hook(keep_input)
+        else:
+            _child(layer, ATTENTION if tap.kind == "attn_out" else MLP, tap).register_forward_hook(keep_output)
+
+
+def decoder_layers(model: nn.Module) -> Sequence[nn.Module]:
+    """The list of decoder layers, wherever the architecture keeps it."""
+    base: Any = getattr(model, model.base_model_prefix, model)  # type: ignore[arg-type]
+    for name in ("layers", "h", "blocks"):
+        found = getattr(base, name, None)
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+    raise ModelError(f"{type(model).__name__} has no known list of decoder layers; taps cannot be read from it")
+
+
+def _child(layer: nn.Module, names: Sequence[str], tap: Tap) -> nn.Module:
+    for name in names:
+        found = getattr(layer, name, None)
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+    children = ", ".join(name for name, _ in layer.named_children())
+    raise ModelError(f"tap {tap}: {type(layer).__name__} has none of {', '.join(names)}; it has {children}")

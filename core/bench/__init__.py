@@ -1,0 +1,1 @@
+"""Pipelines side by side with plain decoding, interleaved in one run."""

@@ -1,0 +1,1 @@
+"""The loop, and what surrounds it: sessions, scheduling, stopping, streaming, metrics."""

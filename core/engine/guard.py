@@ -1,0 +1,130 @@
+"""Distrust of plugins: every call is caught, every draft and decision is checked against the rules.
+
+A plugin that raises or returns rubbish costs speed, never a wrong token. The user's choice `on_plugin_error` says
+whether that ends the request (`raise`) or the step goes on without the plugin (`skip`); either way it is counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+from attrs import frozen
+
+from draftmux.errors import DraftError, PluginError, RequestError
+from draftmux.tree import ROOT
+from draftmux.types import Acceptance, Choice, Draft
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from draftmux.engine.session import Session
+    from draftmux.types import Budget
+
+T = TypeVar("T")
+
+
+@frozen
+class Guard:
+    """What happens when a plugin misbehaves."""
+
+    policy: Literal["raise", "skip"] = "raise"
+
+    def call(self, plugin: str, sessions: Iterable[Session], work: Callable[[], T], fallback: T) -> T:
+        """`work()`; when it fails, count the fault for `sessions`, fail them if the policy says so, return `fallback`.
+
+        The step always goes on, so that a fault of one sequence's plugin loses nothing of the others.
+        """
+        try:
+            return work()
+        except RequestError as error:  # the request itself is impossible; no plugin is at fault
+            for session in sessions:
+                session.error = error
+        except Exception as error:
+            fault = f"{plugin}: {type(error).__name__}: {error}"
+            for session in sessions:
+                session.metrics.faults[fault] += 1
+                if self.policy == "raise":
+                    session.error = PluginError(f"{fault} (`on_plugin_error: skip` goes on without the plugin)")
+                    session.error.__cause__ = error
+        return fallback
+
+
+def checked_choice(choice: Any, drafters: Mapping[str, Any]) -> Choice:
+    """The router's choice, if it is one and names drafters that exist."""
+    if not isinstance(choice, Choice):
+        raise DraftError(f"a router must return a Choice, not {type(choice).__name__}")
+    for name in choice.candidates:
+        if name not in drafters:
+            raise DraftError(f"the router chose drafter '{name}'; it may choose {', '.join(sorted(drafters)) or 'none'}")
+    return choice
+
+
+def checked_drafts(drafts: Any, count: int) -> Sequence[Any]:
+    """A drafter's answer to a batch, if it has one draft a request."""
+    if not isinstance(drafts, (list, tuple)) or len(drafts) != count:
+        size = f"{len(drafts)} drafts" if isinstance(drafts, (list, tuple)) else type(drafts).__name__
+        raise DraftError(f"propose must return a list of one draft a request: {count} requests, got {size}")
+    return drafts
+
+
+def checked_draft(draft: Any, budget: Budget, vocab_size: int, emits_q: bool) -> Draft:
+    """A draft, if it is a tree of valid ids within its budget, with or without `q` as its drafter declared."""
+    if not isinstance(draft, Draft):
+        raise DraftError(f"a draft must be a draftmux Draft, not {type(draft).__name__}")
+    if not len(draft):
+        return Draft.empty()
+    _check_ids(draft, vocab_size)
+    _check_budget(draft, budget)
+    if draft.q is not None:
+        _check_q(draft, vocab_size)
+    elif emits_q:
+        raise DraftError("the drafter declares emits.q but gave a draft without q")
+    elif len(draft.children) != len(draft):
+        raise DraftError("two siblings have the same token; merge them (Draft.from_candidates does)")
+    return draft
+
+
+def _check_ids(draft: Draft, vocab_size: int) -> None:
+    wrong = (draft.tokens < 0) | (draft.tokens >= vocab_size)
+    if wrong.any():
+        node = int(wrong.argmax())
+        raise DraftError(f"node {node} is token {draft.tokens[node]}; the target's ids are 0 to {vocab_size - 1}")
+    if ((draft.parents >= np.arange(len(draft))) | (draft.parents < ROOT)).any():
+        raise DraftError("parents were changed after the draft was made; a parent must come before its child")
+
+
+def _check_budget(draft: Draft, budget: Budget) -> None:
+    if len(draft) > budget.max_nodes:
+        raise DraftError(f"the draft has {len(draft)} nodes; its budget is max_nodes={budget.max_nodes}")
+    depth = int(draft.depths.max())
+    if depth > budget.max_depth:
+        raise DraftError(f"the draft is {depth} deep; its budget is max_depth={budget.max_depth}")
+    if budget.max_branches < len(draft):
+        leaves = len(draft) - len(set(draft.parents.tolist()) - {ROOT})
+        if leaves > budget.max_branches:
+            raise DraftError(f"the draft has {leaves} branches; its budget is max_branches={budget.max_branches}")
+
+
+def _check_q(draft: Draft, vocab_size: int) -> None:
+    q: Any = draft.q
+    if tuple(getattr(q, "shape", ())) != (len(draft), vocab_size):
+        raise DraftError(f"q must have shape {(len(draft), vocab_size)}, got {tuple(getattr(q, 'shape', ()))}")
+    if not bool(((q >= 0) & q.isfinite()).all()):
+        raise DraftError("q has negative or non-finite entries; it must hold probabilities")
+    if not bool(((q.sum(-1) - 1).abs() < 1e-3).all()):
+        raise DraftError("a row of q does not sum to 1; it must be the law its token was drawn from")
+
+
+def checked_acceptance(acceptance: Any, draft: Draft, vocab_size: int) -> Acceptance:
+    """A verifier's decision, if its path runs down the tree and its token exists."""
+    if not isinstance(acceptance, Acceptance):
+        raise DraftError(f"a verifier must return an Acceptance, not {type(acceptance).__name__}")
+    above = ROOT
+    for node in acceptance.path:
+        if not 0 <= node < len(draft) or int(draft.parents[node]) != above:
+            raise DraftError(f"accepted node {node} does not continue the path from node {above}")
+        above = node
+    if not 0 <= acceptance.token < vocab_size:
+        raise DraftError(f"the verifier's token {acceptance.token} is not an id of the target (0 to {vocab_size - 1})")
+    return acceptance

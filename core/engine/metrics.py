@@ -1,0 +1,76 @@
+"""Counts of one request's steps. Acceptance is counted as the verifier decided it, before stopping cuts the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+if TYPE_CHECKING:
+    from draftmux.types import Step
+
+STAGES = ("route", "propose", "score", "accept", "commit", "observe")
+
+
+@define
+class Metrics:
+    """Sums over the steps of one request; add them up to speak of many."""
+
+    steps: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    prefill_seconds: float = 0.0
+    seconds: Counter[str] = field(factory=Counter)
+    steps_by_drafter: Counter[str] = field(factory=Counter)
+    accepted_by_drafter: Counter[str] = field(factory=Counter)
+    tried_at_depth: Counter[int] = field(factory=Counter)
+    accepted_at_depth: Counter[int] = field(factory=Counter)
+    faults: Counter[str] = field(factory=Counter)
+
+    def record(self, step: Step, sharers: int = 1) -> None:
+        """Count one step; its seconds are shared by the `sharers` sequences that stepped together."""
+        self.steps += 1
+        self.drafted += len(step.draft)
+        self.accepted += len(step.acceptance.path)
+        for stage, seconds in step.seconds.items():
+            self.seconds[stage] += seconds / sharers  # type: ignore[assignment]
+        if step.drafter is not None:
+            self.steps_by_drafter[step.drafter] += 1
+            for node in step.acceptance.path:
+                self.accepted_by_drafter[step.draft.source(node, step.drafter)] += 1
+        if len(step.draft):
+            self.tried_at_depth.update(range(1, int(step.draft.depths.max()) + 1))
+            self.accepted_at_depth.update(range(1, len(step.acceptance.path) + 1))
+
+    def __add__(self, other: Metrics) -> Metrics:
+        total = Metrics()
+        for name in self.__slots__:
+            if not name.startswith("_"):
+                setattr(total, name, getattr(self, name) + getattr(other, name))
+        return total
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """Tokens committed per target pass: accepted drafts plus one, prefill excluded."""
+        return 1 + self.accepted / self.steps if self.steps else 0.0
+
+    @property
+    def acceptance_by_position(self) -> list[float]:
+        """Share of drafts reaching depth i that were accepted there, for i = 1, 2, …"""
+        return [self.accepted_at_depth[depth] / self.tried_at_depth[depth] for depth in sorted(self.tried_at_depth)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for `--json`."""
+        return {
+            "steps": self.steps,
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "mean_acceptance_length": self.mean_acceptance_length,
+            "acceptance_by_position": self.acceptance_by_position,
+            "prefill_seconds": self.prefill_seconds,
+            "seconds": dict(self.seconds),
+            "steps_by_drafter": dict(self.steps_by_drafter),
+            "accepted_by_drafter": dict(self.accepted_by_drafter),
+            "faults": dict(self.faults),
+        }

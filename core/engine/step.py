@@ -1,0 +1,211 @@
+"""One step of speculative decoding for a batch of sequences: route, propose, score, accept, commit, observe.
+
+Everything else in this package is called from here or prepares for it. Plain decoding is this step with no drafter.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from attrs import evolve, field, frozen
+
+from draftmux.engine.guard import Guard, checked_acceptance, checked_choice, checked_draft, checked_drafts
+from draftmux.engine.session import UNUSABLE
+from draftmux.errors import DraftmuxError
+from draftmux.protocols import DraftRequest, Row
+from draftmux.results import Piece, TARGET
+from draftmux.tree import ROOT
+from draftmux.types import Acceptance, Choice, Draft, Scores, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from draftmux.engine.session import Session
+    from draftmux.protocols import BoundBackend, Drafter, Router, Verifier
+    from draftmux.sampling import Sampler
+    from draftmux.types import Context
+
+
+@frozen(eq=False)
+class Parts:
+    """The bound parts of a pipeline. `drafters` are those that the router can reach."""
+
+    backend: BoundBackend
+    drafters: Mapping[str, Drafter]
+    router: Router
+    verifier: Verifier
+    guard: Guard = field(factory=Guard)
+
+
+@frozen(eq=False)
+class Drafted:
+    """A session's choice and draft, as they travel from propose to commit."""
+
+    session: Session
+    context: Context
+    choice: Choice
+    drafter: str | None = None
+    draft: Draft = field(factory=Draft.empty)
+
+
+class Clock:
+    """Seconds per stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, stage: str) -> None:
+        """Book the time since the last lap under `stage`."""
+        now = time.perf_counter()
+        self.seconds[stage] = now - self._last
+        self._last = now
+
+
+def step(parts: Parts, sessions: Sequence[Session]) -> list[list[Piece]]:
+    """Advance every session by one target pass; returns the pieces that each of them gained (at least one token)."""
+    clock = Clock()
+    routed = [route(parts, session) for session in sessions]
+    clock.lap("route")
+    drafted = propose(parts, routed)
+    clock.lap("propose")
+    scores = parts.backend.score([Row(d.session.handle, d.session.root, d.draft) for d in drafted])
+    clock.lap("score")
+    decided = [accept(parts, d, s) for d, s in zip(drafted, scores, strict=True)]
+    clock.lap("accept")
+    committed = [
+        commit(parts, d, s, acceptance, clock.seconds)
+        for d, s, acceptance in zip(drafted, scores, decided, strict=True)
+    ]
+    clock.lap("commit")
+    for session, (record, _) in zip(sessions, committed, strict=True):
+        observe(parts, session, record)
+    clock.lap("observe")
+    for session, (record, _) in zip(sessions, committed, strict=True):
+        session.metrics.record(record, len(sessions))
+    return [pieces for _, pieces in committed]
+
+
+def route(parts: Parts, session: Session) -> Drafted:
+    """Ask the router; a router that fails means plain decoding for this step."""
+    context = session.context()
+    choice = parts.guard.call(
+        "router",
+        [session],
+        lambda: checked_choice(parts.router.choose(session.router_state, context, parts.drafters), parts.drafters),
+        Choice(None),
+    )
+    return Drafted(session, context, choice)
+
+
+def propose(parts: Parts, routed: Sequence[Drafted]) -> list[Drafted]:
+    """Ask the chosen drafters, each once for all its sequences; whoever has no draft is asked for its next choice."""
+    done: dict[int, Drafted] = dict(enumerate(routed))
+    queues = {i: [n for n in d.choice.candidates if d.session.states[n] is not UNUSABLE] for i, d in done.items()}
+    while groups := _by_next_drafter(queues):
+        for name, members in groups.items():
+            for i, draft in zip(members, _drafts(parts, name, [done[i] for i in members]), strict=True):
+                if len(draft):
+                    done[i] = evolve(done[i], drafter=name, draft=draft)
+                    queues[i] = []
+    return [done[i] for i in range(len(routed))]
+
+
+def _by_next_drafter(queues: dict[int, list[str]]) -> dict[str, list[int]]:
+    groups: dict[str, list[int]] = {}
+    for i, queue in queues.items():
+        if queue:
+            groups.setdefault(queue.pop(0), []).append(i)
+    return groups
+
+
+def _drafts(parts: Parts, name: str, group: list[Drafted]) -> list[Draft]:
+    """Checked drafts of one drafter for a group of sequences; an empty one where it failed or has no room."""
+    requests = {
+        i: DraftRequest(d.context, d.session.states[name], d.session.budget(d.choice.budget))
+        for i, d in enumerate(group)
+    }
+    requests = {i: r for i, r in requests.items() if r.budget.max_nodes and r.budget.max_depth and r.budget.max_branches}
+    drafts = [Draft.empty()] * len(group)
+    if not requests:
+        return drafts
+    drafter, vocab_size, guard = parts.drafters[name], parts.backend.vocab_size, parts.guard
+    raw = guard.call(
+        f"drafter '{name}'",
+        [group[i].session for i in requests],
+        lambda: checked_drafts(drafter.propose(list(requests.values())), len(requests)),
+        [Draft.empty()] * len(requests),
+    )
+    for (i, request), draft in zip(requests.items(), raw, strict=True):
+        drafts[i] = guard.call(
+            f"drafter '{name}'",
+            [group[i].session],
+            lambda draft=draft, request=request: checked_draft(draft, request.budget, vocab_size, drafter.emits.q),
+            Draft.empty(),
+        )
+    return drafts
+
+
+def accept(parts: Parts, drafted: Drafted, scores: Scores) -> Acceptance:
+    """Ask the verifier; one that fails leaves the token that plain decoding would pick."""
+    sampler = drafted.session.rule.at(drafted.context, drafted.draft, scores)
+    context, draft, vocab_size, guard = drafted.context, drafted.draft, parts.backend.vocab_size, parts.guard
+    decide = lambda: parts.verifier.accept(context, draft, scores, sampler)  # noqa: E731
+    acceptance = guard.call("verifier", [drafted.session], lambda: checked_acceptance(decide(), draft, vocab_size), None)
+    if acceptance is None:
+        plain = guard.call("sampler", [drafted.session], lambda: sampler.pick(ROOT), 0)
+        acceptance = Acceptance((), plain)
+    return _with_logprobs(acceptance, drafted, sampler) if drafted.context.generation.logprobs else acceptance
+
+
+def _with_logprobs(acceptance: Acceptance, drafted: Drafted, sampler: Sampler) -> Acceptance:
+    nodes = (ROOT, *acceptance.path)
+    tokens = (*drafted.draft.tokens[list(acceptance.path)].tolist(), acceptance.token)
+    values = tuple(sampler.logprob(node, token) for node, token in zip(nodes, tokens, strict=True))
+    return evolve(acceptance, logprobs=values)
+
+
+def commit(
+    parts: Parts, drafted: Drafted, scores: Scores, acceptance: Acceptance, seconds: Mapping[str, float]
+) -> tuple[Step, list[Piece]]:
+    """Cut the accepted run where the request ends, keep the rest in the cache and the session, and record the step."""
+    session, draft = drafted.session, drafted.draft
+    run = (*draft.tokens[list(acceptance.path)].tolist(), acceptance.token)
+    texts, reason = session.stopping.cut(run)
+    committed = run[: len(texts)]
+    kept = acceptance.path[: len(committed) - 1]
+    parts.backend.commit(session.handle, kept)
+    session.extend(committed)
+    if session.handle.length != len(session.tokens) - 1:
+        raise DraftmuxError(
+            f"request {session.request_id}: the KV cache holds {session.handle.length} rows for {len(session.tokens)} "
+            f"committed tokens; it must hold one fewer. The backend is at fault"
+        )
+    rows = [0, *(node + 1 for node in kept)]
+    session.taps = {tap: states[rows] for tap, states in scores.taps.items()}
+    session.finish_reason = reason
+    record = Step(drafted.choice, drafted.drafter, draft, acceptance, committed, session.taps, seconds)
+    return record, _pieces(session, record, texts)
+
+
+def _pieces(session: Session, record: Step, texts: list[str]) -> list[Piece]:
+    """What the session's reader sees: tokens with their text, the drafter that guessed them, their log-probability."""
+    drafter = record.drafter or TARGET
+    sources = [*(record.draft.source(node, drafter) for node in record.acceptance.path), TARGET]
+    logprobs = record.acceptance.logprobs or [None] * len(sources)
+    session.texts += texts
+    pieces = [Piece(*parts) for parts in zip(record.committed, texts, sources, logprobs, strict=False)]
+    session.logprobs += [piece.logprob for piece in pieces if piece.logprob is not None]
+    return pieces
+
+
+def observe(parts: Parts, session: Session, record: Step) -> None:
+    """Tell everyone what was committed."""
+    session.history.append(record.without_tensors())
+    for name, drafter in parts.drafters.items():
+        if session.states[name] is not UNUSABLE:
+            parts.guard.call(
+                f"drafter '{name}'", [session], lambda d=drafter, n=name: d.observe(session.states[n], record), None
+            )
+    parts.guard.call("router", [session], lambda: parts.router.observe(session.router_state, record), None)

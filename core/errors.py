@@ -1,0 +1,46 @@
+"""Every error that draftmux raises on purpose. Messages name the thing, the rule, the value and the way out."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class DraftmuxError(Exception):
+    """Base of all of them; the command line prints the message alone, without a traceback."""
+
+
+class DraftError(DraftmuxError):
+    """A draft breaks the rules of a draft tree."""
+
+
+class ModelError(DraftmuxError):
+    """Weights or a tokenizer cannot be found, fetched, trusted or used."""
+
+
+class PluginError(DraftmuxError):
+    """A plugin could not be loaded, is unknown, or misbehaved during a step."""
+
+
+class RequestError(DraftmuxError):
+    """A request cannot be served: bad prompt, bad sampling value, too long."""
+
+
+class PipelineError(DraftmuxError):
+    """A pipeline file is wrong. `faults` holds all of its faults, one sentence each, in file order."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(self.faults))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`"; did you mean 'x'?"` when a known name is close to `name`, otherwise the list of what there is."""
+    names = sorted(known)
+    close = get_close_matches(name, names, n=1)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    return f"; there is {', '.join(names)}" if names else "; there is none"

@@ -1,0 +1,1 @@
+"""Shipped pipelines: one YAML file each, found by name."""

@@ -1,0 +1,162 @@
+"""The whole plugin protocol. A plugin class is an attrs class whose fields are its options in the pipeline file.
+
+Life of a plugin: options are read from YAML into the class; `bind` gives it what it needs (and may return another
+object, with weights loaded); `begin` opens state for one sequence; then the loop of `engine/step.py` calls the rest.
+State belongs to one sequence and dies with it. Nothing here knows about stopping, the cache or logits processing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from attrs import field, frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from draftmux.models.source import ModelSpec
+    from draftmux.sampling import Sampler
+    from draftmux.types import (
+        Acceptance,
+        Accepts,
+        Budget,
+        Choice,
+        Context,
+        Draft,
+        Emits,
+        Needs,
+        Scores,
+        Step,
+        Tap,
+    )
+
+
+@frozen(eq=False)
+class Resources:
+    """What a plugin may ask for when it is bound."""
+
+    tokenizer: Any = None  # a transformers tokenizer, or None behind a backend without text
+    backend: BoundBackend | None = None
+    models: Mapping[str, ModelSpec] = field(factory=dict)
+    drafters: Mapping[str, Drafter] = field(factory=dict)
+
+
+@frozen(eq=False)
+class DraftRequest:
+    """One sequence that wants a draft: its view, the drafter's own state for it, and the budget the draft must keep."""
+
+    context: Context
+    state: Any
+    budget: Budget
+
+
+@runtime_checkable
+class Drafter(Protocol):
+    """Guesses the next tokens. `uses` names other drafters it is made of."""
+
+    needs: Needs
+    emits: Emits
+
+    def uses(self) -> tuple[str, ...]: ...
+    def bind(self, resources: Resources) -> Drafter: ...
+    def begin(self, context: Context) -> Any: ...
+    def propose(self, requests: Sequence[DraftRequest]) -> Sequence[Draft]: ...
+    def observe(self, state: Any, step: Step) -> None: ...
+
+
+@runtime_checkable
+class Router(Protocol):
+    """Decides at every step which drafter drafts, and how much. `uses` names the drafters it may choose (none: any)."""
+
+    needs: Needs
+
+    def uses(self) -> tuple[str, ...]: ...
+    def bind(self, resources: Resources) -> Router: ...
+    def begin(self, context: Context) -> Any: ...
+    def choose(self, state: Any, context: Context, drafters: Mapping[str, Drafter]) -> Choice: ...
+    def observe(self, state: Any, step: Step) -> None: ...
+
+
+@runtime_checkable
+class Verifier(Protocol):
+    """Decides which drafted tokens stand, and the token after them. `lossless`: the output is the target's own."""
+
+    lossless: bool
+    accepts: Accepts
+
+    def bind(self, resources: Resources) -> Verifier: ...
+    def accept(self, context: Context, draft: Draft, scores: Scores, sampler: Sampler) -> Acceptance: ...
+
+
+class CacheHandle(Protocol):
+    """A backend's handle of one sequence. `length` rows are in its KV cache: all committed tokens but the root."""
+
+    @property
+    def length(self) -> int: ...
+
+
+@frozen(eq=False)
+class Opened:
+    """Result of a prefill: the handle, and per tap the states `(T-1, d)` of all prompt positions but the root."""
+
+    sequence: CacheHandle
+    taps: Mapping[Tap, Any]
+
+
+@frozen(eq=False)
+class Row:
+    """One sequence of a batch to score: its root token and the draft under it."""
+
+    sequence: Any
+    root: int
+    draft: Draft
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """Options of a backend; `bind` loads the target and returns what runs it."""
+
+    def bind(self, target: ModelSpec | None, taps: tuple[Tap, ...]) -> BoundBackend: ...
+
+
+class BoundBackend(Protocol):
+    """The target model with its KV cache. Batched: rows have different lengths, and join and leave between steps."""
+
+    vocab_size: int
+    max_length: int | None  # positions the target can attend to; None when it has no limit
+    eos_ids: frozenset[int]
+    device: Any  # where logits and tapped states live: a torch device or its name
+    tokenizer: Any  # a transformers tokenizer, or None for a backend without text
+
+    def open(self, tokens: Sequence[int]) -> Opened:
+        """Prefill all of `tokens` but the last, which becomes the root."""
+        ...
+
+    def score(self, rows: Sequence[Row]) -> list[Scores]:
+        """One target pass over the root and the draft of every row."""
+        ...
+
+    def commit(self, sequence: Any, path: Sequence[int]) -> None:
+        """Keep the rows of the last scored root and of `path` (node indices, in order), and drop the others."""
+        ...
+
+    def close(self, sequence: Any) -> None:
+        """Free the sequence; closing twice is harmless."""
+        ...
+
+    def cost(self, nodes: int) -> float:
+        """Measured seconds of one pass over the root and `nodes` drafted nodes of one sequence."""
+        ...
+
+
+__all__ = [
+    "Backend",
+    "BoundBackend",
+    "DraftRequest",
+    "Drafter",
+    "Opened",
+    "Resources",
+    "Router",
+    "Row",
+    "Verifier",
+]

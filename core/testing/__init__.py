@@ -1,0 +1,1 @@
+"""Drafters, targets and Hypothesis strategies that make decoding faults visible."""

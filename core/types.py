@@ -1,0 +1,264 @@
+"""What travels along the loop: one frozen object at each arrow of `engine/step.py`.
+
+Tensors appear only as annotations, so that command-line start-up, `check` and `plugins` never import torch.
+p is the target's law, q the draft's. V is the vocabulary size, N the number of drafted nodes, d a hidden size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from attrs import evolve, field, frozen
+from attrs.validators import ge
+
+from draftmux import tree
+from draftmux.errors import DraftError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+    from torch import Tensor
+
+    from draftmux.generation import Generation
+
+TAP_KINDS = ("attn_out", "resid_mid", "mlp_out", "resid_post")
+UNLIMITED = 1 << 30
+
+
+@frozen(order=True)
+class Tap:
+    """A named place in the target where hidden states are read.
+
+    `layer` counts decoder layers from 0 (negative: from the end). `attn_out` is the attention block's output before
+    the residual addition, `resid_mid` the residual stream after it, `mlp_out` the MLP's output before the addition,
+    `resid_post` the layer's output. Written `14.attn_out` in files.
+    """
+
+    layer: int
+    kind: Literal["attn_out", "resid_mid", "mlp_out", "resid_post"]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `LAYER.KIND`; ValueError when it is neither."""
+        match = re.fullmatch(r"(-?\d+)\.(\w+)", text)
+        if match is None or match[2] not in TAP_KINDS:
+            raise ValueError(f"tap '{text}' is not LAYER.KIND with KIND one of {', '.join(TAP_KINDS)}")
+        return cls(int(match[1]), match[2])  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"{self.layer}.{self.kind}"
+
+
+@frozen
+class Budget:
+    """How much one draft may hold: nodes in all, nodes on a path, branches (leaves)."""
+
+    max_nodes: int = field(default=UNLIMITED, validator=ge(0), metadata={"help": "drafted nodes in all"})
+    max_depth: int = field(default=UNLIMITED, validator=ge(0), metadata={"help": "drafted nodes on one path"})
+    max_branches: int = field(default=UNLIMITED, validator=ge(0), metadata={"help": "branches (leaves) of the tree"})
+
+    def within(self, other: Budget) -> Budget:
+        """The smaller of both in every respect."""
+        return Budget(
+            min(self.max_nodes, other.max_nodes),
+            min(self.max_depth, other.max_depth),
+            min(self.max_branches, other.max_branches),
+        )
+
+
+def _int_vector(values: ArrayLike) -> NDArray[np.int64]:
+    array = np.asarray(values)
+    if array.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise DraftError(f"tokens and parents must be flat integer arrays, got shape {array.shape} of {array.dtype}")
+    return array.astype(np.int64)
+
+
+@frozen(eq=False)
+class Draft:
+    """A tree of guesses for the tokens after the root.
+
+    `tokens (N,)`, `parents (N,)` with parents before children and -1 for the root. `q (N, V)`, only if tokens were
+    sampled: row i is the law that node i was really drawn from. `sources`, only in merged drafts: per node the name
+    of the drafter that guessed it. Raises DraftError when the arrays are not a tree.
+    """
+
+    tokens: NDArray[np.int64] = field(converter=_int_vector)
+    parents: NDArray[np.int64] = field(converter=_int_vector)
+    q: Tensor | None = None
+    sources: tuple[str, ...] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if len(self.tokens) != len(self.parents):
+            raise DraftError(f"a draft has {len(self.tokens)} tokens but {len(self.parents)} parents; give one each")
+        wrong = (self.parents >= np.arange(len(self.parents))) | (self.parents < tree.ROOT)
+        if wrong.any():
+            node = int(wrong.argmax())
+            raise DraftError(f"node {node} has parent {self.parents[node]}; a parent must come before its child, or be -1")
+        if self.sources is not None and len(self.sources) != len(self.tokens):
+            raise DraftError(f"a draft has {len(self.tokens)} tokens but {len(self.sources)} sources; give one each")
+
+    @classmethod
+    def empty(cls) -> Self:
+        """No guess: the step decodes one token, as plain decoding does."""
+        return cls((), ())
+
+    @classmethod
+    def chain(cls, tokens: ArrayLike, q: Tensor | None = None) -> Self:
+        """One branch."""
+        length = np.size(tokens)
+        return cls(tokens, np.arange(-1, length - 1), q)
+
+    @classmethod
+    def from_candidates(cls, candidates: Sequence[Sequence[int]], budget: Budget | None = None) -> Self:
+        """Several branches from the root; shared prefixes become shared nodes. Cut to `budget`, first branches first."""
+        limit = budget or Budget()
+        kept = candidates[: limit.max_branches]
+        tokens, parents, _ = tree.merge_candidates(kept, limit.max_nodes, limit.max_depth)
+        return cls(tokens, parents)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @cached_property
+    def depths(self) -> NDArray[np.int64]:
+        """Depth of every node, `(N,)`, from 1."""
+        return tree.depths(self.parents)
+
+    @cached_property
+    def children(self) -> dict[tuple[int, int], int]:
+        """(parent, token) -> node; the first one, should siblings repeat a token."""
+        found: dict[tuple[int, int], int] = {}
+        for node, key in enumerate(zip(self.parents.tolist(), self.tokens.tolist(), strict=True)):
+            found.setdefault(key, node)
+        return found
+
+    def source(self, node: int, default: str) -> str:
+        """Name of the drafter that guessed `node`."""
+        return self.sources[node] if self.sources is not None else default
+
+    def path_to(self, node: int) -> list[int]:
+        """Nodes from the root's child down to `node`; empty for the root (-1)."""
+        path: list[int] = []
+        while node != tree.ROOT:
+            path.append(node)
+            node = int(self.parents[node])
+        return path[::-1]
+
+
+@frozen(eq=False)
+class Scores:
+    """What the target says of one root and its draft: `logits (N+1, V)`, and per tap the states `(N+1, d)`.
+
+    Row 0 belongs to the root and row i+1 to node i.
+    """
+
+    logits: Tensor
+    taps: Mapping[Tap, Tensor] = field(factory=dict)
+
+
+@frozen
+class Acceptance:
+    """A verifier's decision: nodes of the accepted path in order, and the token that follows them.
+
+    `logprobs`, if asked for: the target's log-probability of every path token, then of `token`.
+    """
+
+    path: tuple[int, ...]
+    token: int
+    logprobs: tuple[float, ...] | None = None
+
+
+@frozen
+class Choice:
+    """A router's decision: which drafter drafts how much. `drafter=None` decodes plainly.
+
+    When the draft comes back empty, the drafters in `otherwise` are asked in order.
+    """
+
+    drafter: str | None
+    budget: Budget = field(factory=Budget)
+    otherwise: tuple[str, ...] = ()
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """Every drafter that may be asked, in order."""
+        return () if self.drafter is None else (self.drafter, *self.otherwise)
+
+
+@frozen(eq=False)
+class Step:
+    """The record of one loop for one sequence.
+
+    `drafter` is the one whose draft was scored (None: nobody drafted). `committed` are the token ids that were kept,
+    cut at the first stop. `acceptance` is the uncut decision. `taps` hold the committed rows `(len(committed), d)`:
+    root, then accepted path. `seconds` per stage, for the whole batch that stepped together.
+    """
+
+    choice: Choice
+    drafter: str | None
+    draft: Draft
+    acceptance: Acceptance
+    committed: tuple[int, ...]
+    taps: Mapping[Tap, Tensor]
+    seconds: Mapping[str, float]
+
+    def without_tensors(self) -> Step:
+        """The same record without device memory behind it, for the history."""
+        return evolve(self, taps={}, draft=evolve(self.draft, q=None))
+
+
+@frozen(eq=False)
+class Context:
+    """Read-only view of one sequence, as it stands before a step.
+
+    `tokens (T,)` are all committed ids; the last one is the root, which has not been through the target yet.
+    `taps` are the states `(rows, d)` of the positions that the last pass committed (the whole prompt but its last
+    token, before the first step); the last row is the newest. `remaining` counts the tokens the request may still get.
+    """
+
+    request_id: str
+    tokens: NDArray[np.int64]
+    prompt_length: int
+    remaining: int
+    taps: Mapping[Tap, Tensor]
+    history: Sequence[Step]
+    generation: Generation
+
+
+@frozen
+class Needs:
+    """What a drafter or router requires of the pipeline: tapped states of the target, and models by name."""
+
+    taps: tuple[Tap, ...] = ()
+    models: tuple[str, ...] = ()
+
+
+@frozen
+class Emits:
+    """What a drafter's drafts look like: trees (or only chains), with the laws `q` they were drawn from or without."""
+
+    tree: bool = False
+    q: bool = False
+
+
+@frozen
+class Accepts:
+    """What a verifier can check: trees (or only chains), and whether every draft must carry its `q`."""
+
+    tree: bool = True
+    needs_q: bool = False
+
+
+def frozen_view(array: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A view that plugins can read and cannot write."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+Options = Mapping[str, Any]

@@ -1,0 +1,15 @@
+"""The verifiers that come with draftmux; published through the same hook as a stranger's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from draftmux.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from draftmux.hookspecs import Register
+
+
+@hookimpl
+def register_verifiers(register: Register) -> None:
+    register("exact-match", "draftmux.verifiers.exact_match:ExactMatch", "accept what the target itself picks; lossless")

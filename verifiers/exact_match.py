@@ -1,0 +1,42 @@
+"""Exact match: follow the draft wherever it is what the target itself picks. Lossless for any draft, greedy or sampled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from attrs import frozen
+
+from draftmux.tree import ROOT
+from draftmux.types import Acceptance, Accepts
+
+if TYPE_CHECKING:
+    from draftmux.protocols import Resources
+    from draftmux.sampling import Sampler
+    from draftmux.types import Context, Draft, Scores
+
+
+@frozen
+class ExactMatch:
+    """Walk down from the root; at each node take the target's own pick (greedy, or the position-keyed draw).
+
+    Source: greedy verification; sampled, the Gumbel coupling walk (methods: lossless, sections 4.1 and 4.2).
+    """
+
+    lossless: ClassVar[bool] = True
+    accepts: ClassVar[Accepts] = Accepts(tree=True, needs_q=False)
+
+    def bind(self, resources: Resources) -> Self:
+        """Needs nothing."""
+        return self
+
+    def accept(self, context: Context, draft: Draft, scores: Scores, sampler: Sampler) -> Acceptance:
+        """The longest path of the draft that equals the target's picks, and the pick after it."""
+        path: list[int] = []
+        node = ROOT
+        while True:
+            token = sampler.pick(node)
+            child = draft.children.get((node, token))
+            if child is None:
+                return Acceptance(tuple(path), token)
+            path.append(child)
+            node = child
