@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Self, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from draftmux.types import Budget, Context, Draft, Emits, Needs
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from draftmux.protocols import DraftRequest, Resources
+    from draftmux.protocols import Drafter, DraftRequest, Resources
     from draftmux.types import Step
 
 
@@ -26,7 +26,7 @@ class SequenceDrafter(ABC):
         """Names of other drafters this one is made of."""
         return ()
 
-    def bind(self, resources: Resources) -> Self:
+    def bind(self, resources: Resources) -> Drafter:
         """Take what the drafter needs of the pipeline; by default nothing."""
         return self
 
@@ -52,7 +52,7 @@ class TokenDrafter(SequenceDrafter):
 
     @abstractmethod
     def draft(self, tokens: NDArray[Any], budget: Budget) -> Sequence[Sequence[int]]:
-        """Candidate continuations of `tokens (T,)`, the best first; shared prefixes are merged, the rest cut to budget."""
+        """Candidate continuations of `tokens (T,)`, the best first. They are merged into a tree and cut to `budget`."""
 
     @final
     def propose_one(self, context: Context, state: Any, budget: Budget) -> Draft:

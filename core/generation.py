@@ -27,14 +27,28 @@ class Generation:
         default=0.0,
         validator=_temperature_rule,
         kw_only=True,
-        metadata={"help": "0 decodes greedily; above 0 samples from the law softmax(logits / temperature)", "minimum": 0},
+        metadata={
+            "help": "0 decodes greedily; above 0 samples from the law softmax(logits / temperature)",
+            "minimum": 0,
+        },
     )
     seed: int = option("noise is a function of (seed, position): same seed, same text", default=0, minimum=0)
     top_k: int = option("sample among the k likeliest tokens; 0 switches it off", default=0, minimum=0)
-    top_p: float = option("sample within the smallest set of this mass; 1 switches it off", default=1.0, minimum=1e-9, maximum=1)
-    min_p: float = option("drop tokens below this share of the best one's probability; 0 switches it off", default=0.0, minimum=0, maximum=1)
-    typical_p: float = option("locally typical sampling within this mass; 1 switches it off", default=1.0, minimum=1e-9, maximum=1)
-    repetition_penalty: float = option("divide or multiply the logits of tokens seen so far; 1 switches it off", default=1.0, minimum=1e-3)
+    top_p: float = option(
+        "sample within the smallest set of this mass; 1 switches it off", default=1.0, minimum=1e-9, maximum=1
+    )
+    min_p: float = option(
+        "drop tokens below this share of the best one's probability; 0 switches it off",
+        default=0.0,
+        minimum=0,
+        maximum=1,
+    )
+    typical_p: float = option(
+        "locally typical sampling within this mass; 1 switches it off", default=1.0, minimum=1e-9, maximum=1
+    )
+    repetition_penalty: float = option(
+        "divide or multiply the logits of tokens seen so far; 1 switches it off", default=1.0, minimum=1e-3
+    )
     no_repeat_ngram_size: int = option("never repeat an n-gram of this size; 0 switches it off", default=0, minimum=0)
     bad_words: list[str] = option("texts that must not be generated", default=[])
     bad_word_ids: list[list[int]] = option("token sequences that must not be generated", default=[])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, evolve, field
+from attrs import define, evolve, field, fields
 
 from draftmux.config.load import read_pipeline
 from draftmux.engine.guard import Guard
@@ -101,7 +101,7 @@ class Pipeline:
 
 def override(generation: Generation, settings: Mapping[str, Any]) -> Generation:
     """`generation` with some settings changed; RequestError for unknown names or bad values."""
-    known = [attribute.name for attribute in Generation.__attrs_attrs__]  # type: ignore[attr-defined]
+    known = [attribute.name for attribute in fields(Generation)]
     for name in settings:
         if name not in known:
             raise RequestError(f"unknown setting '{name}'{did_you_mean(name, known)}")

@@ -54,8 +54,10 @@ class DraftRequest:
 class Drafter(Protocol):
     """Guesses the next tokens. `uses` names other drafters it is made of."""
 
-    needs: Needs
-    emits: Emits
+    @property
+    def needs(self) -> Needs: ...
+    @property
+    def emits(self) -> Emits: ...
 
     def uses(self) -> tuple[str, ...]: ...
     def bind(self, resources: Resources) -> Drafter: ...
@@ -68,7 +70,8 @@ class Drafter(Protocol):
 class Router(Protocol):
     """Decides at every step which drafter drafts, and how much. `uses` names the drafters it may choose (none: any)."""
 
-    needs: Needs
+    @property
+    def needs(self) -> Needs: ...
 
     def uses(self) -> tuple[str, ...]: ...
     def bind(self, resources: Resources) -> Router: ...
@@ -81,8 +84,10 @@ class Router(Protocol):
 class Verifier(Protocol):
     """Decides which drafted tokens stand, and the token after them. `lossless`: the output is the target's own."""
 
-    lossless: bool
-    accepts: Accepts
+    @property
+    def lossless(self) -> bool: ...
+    @property
+    def accepts(self) -> Accepts: ...
 
     def bind(self, resources: Resources) -> Verifier: ...
     def accept(self, context: Context, draft: Draft, scores: Scores, sampler: Sampler) -> Acceptance: ...
@@ -99,7 +104,7 @@ class CacheHandle(Protocol):
 class Opened:
     """Result of a prefill: the handle, and per tap the states `(T-1, d)` of all prompt positions but the root."""
 
-    sequence: CacheHandle
+    sequence: Any  # a CacheHandle of the backend's own type
     taps: Mapping[Tap, Any]
 
 
@@ -122,11 +127,21 @@ class Backend(Protocol):
 class BoundBackend(Protocol):
     """The target model with its KV cache. Batched: rows have different lengths, and join and leave between steps."""
 
-    vocab_size: int
-    max_length: int | None  # positions the target can attend to; None when it has no limit
-    eos_ids: frozenset[int]
-    device: Any  # where logits and tapped states live: a torch device or its name
-    tokenizer: Any  # a transformers tokenizer, or None for a backend without text
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def max_length(self) -> int | None:
+        """Positions the target can attend to; None when it has no limit."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]: ...
+    @property
+    def device(self) -> Any:
+        """Where logits and tapped states live: a torch device or its name."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """A transformers tokenizer, or None for a backend without text."""
 
     def open(self, tokens: Sequence[int]) -> Opened:
         """Prefill all of `tokens` but the last, which becomes the root."""

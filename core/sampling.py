@@ -119,7 +119,9 @@ def _processors(g: Generation, c: RuleContext) -> list[Any]:
         found.append(hf.NoBadWordsLogitsProcessor(bad_words, eos_token_id=sorted(c.eos_ids) or None))
     ends = sorted(c.eos_ids | set(g.stop_ids))
     if g.min_new_tokens and ends:
-        found.append(hf.MinNewTokensLengthLogitsProcessor(c.prompt_length, g.min_new_tokens, ends, device=str(c.device)))
+        found.append(
+            hf.MinNewTokensLengthLogitsProcessor(c.prompt_length, g.min_new_tokens, ends, device=str(c.device))
+        )
     return found
 
 
@@ -165,7 +167,7 @@ class Sampler:
     _processed: dict[int, Tensor] = field(factory=dict, init=False)
 
     def pick(self, node: int) -> int:
-        """The token that plain decoding would put after `node`: the likeliest (lowest id on ties), or the seeded draw."""
+        """The token plain decoding would put after `node`: the likeliest (lowest id on ties), or the seeded draw."""
         if self.rule.greedy and not self.rule.processors:
             return self._raw_best(node)
         logits = self.logits(node)

@@ -56,9 +56,13 @@ class Tap:
 class Budget:
     """How much one draft may hold: nodes in all, nodes on a path, branches (leaves)."""
 
-    max_nodes: int = field(default=UNLIMITED, validator=ge(0), metadata={"help": "drafted nodes in all"})
-    max_depth: int = field(default=UNLIMITED, validator=ge(0), metadata={"help": "drafted nodes on one path"})
-    max_branches: int = field(default=UNLIMITED, validator=ge(0), metadata={"help": "branches (leaves) of the tree"})
+    max_nodes: int = field(default=UNLIMITED, validator=ge(0), metadata={"minimum": 0, "help": "drafted nodes in all"})
+    max_depth: int = field(
+        default=UNLIMITED, validator=ge(0), metadata={"minimum": 0, "help": "drafted nodes on one path"}
+    )
+    max_branches: int = field(
+        default=UNLIMITED, validator=ge(0), metadata={"minimum": 0, "help": "branches (leaves) of the tree"}
+    )
 
     def within(self, other: Budget) -> Budget:
         """The smaller of both in every respect."""
@@ -98,7 +102,9 @@ class Draft:
         wrong = (self.parents >= np.arange(len(self.parents))) | (self.parents < tree.ROOT)
         if wrong.any():
             node = int(wrong.argmax())
-            raise DraftError(f"node {node} has parent {self.parents[node]}; a parent must come before its child, or be -1")
+            raise DraftError(
+                f"node {node} has parent {self.parents[node]}; a parent must come before its child, or be -1"
+            )
         if self.sources is not None and len(self.sources) != len(self.tokens):
             raise DraftError(f"a draft has {len(self.tokens)} tokens but {len(self.sources)} sources; give one each")
 
@@ -115,7 +121,7 @@ class Draft:
 
     @classmethod
     def from_candidates(cls, candidates: Sequence[Sequence[int]], budget: Budget | None = None) -> Self:
-        """Several branches from the root; shared prefixes become shared nodes. Cut to `budget`, first branches first."""
+        """Several branches from the root, the best first; shared prefixes become shared nodes. Cut to `budget`."""
         limit = budget or Budget()
         kept = candidates[: limit.max_branches]
         tokens, parents, _ = tree.merge_candidates(kept, limit.max_nodes, limit.max_depth)

@@ -12,7 +12,12 @@ if TYPE_CHECKING:
 
 @hookimpl
 def register_drafters(register: Register) -> None:
+    """Publish the built-in drafters."""
     register("pld", "draftmux.drafters.ngram.pld:PromptLookup", "prompt lookup: continue the latest n-gram match")
-    register("copyspec", "draftmux.drafters.ngram.copyspec:CopySpec", "copy after the first match of the last gamma tokens")
-    register("context-copy", "draftmux.drafters.ngram.context_copy:ContextCopy", "several recent continuations as one tree")
+    register(
+        "copyspec", "draftmux.drafters.ngram.copyspec:CopySpec", "copy after the first match of the last gamma tokens"
+    )
+    register(
+        "context-copy", "draftmux.drafters.ngram.context_copy:ContextCopy", "several recent continuations as one tree"
+    )
     register("merge", "draftmux.drafters.merge:Merge", "one tree out of several drafters' drafts")

@@ -98,7 +98,7 @@ class MergedDrafter:
 
 
 def merge_drafts(names: Sequence[str], drafts: Sequence[Draft], budget: Budget) -> Draft:
-    """Merge trees as tries; `sources` names, per node, the first drafter that guessed it.
+    """Merge trees as tries; `sources` names, per node, the first of `names` whose draft has it.
 
     The drafters take turns, and a turn adds one node: the drafter's next, in its own order, that is not there yet. So
     each gets an equal share of a short budget, spends it on what it put first, and leaves the others what it does not
@@ -106,56 +106,53 @@ def merge_drafts(names: Sequence[str], drafts: Sequence[Draft], budget: Budget) 
     law, so it is a point mass, which is all that exact-match acceptance asks for.
     """
     trie = _Trie(budget)
-    turns = deque(_turns(trie, name, draft) for name, draft in zip(names, drafts, strict=True))
+    turns = deque(_turns(trie, owner, draft) for owner, draft in enumerate(drafts))
     while turns:
         turn = turns.popleft()
         if next(turn, False):
             turns.append(turn)
-    return Draft(trie.tokens, trie.parents, sources=tuple(trie.sources))
+    return Draft(trie.tokens, trie.parents, sources=tuple(names[owner] for owner in trie.owners))
 
 
-def _turns(trie: _Trie, name: str, draft: Draft) -> Iterator[bool]:
+def _turns(trie: _Trie, owner: int, draft: Draft) -> Iterator[bool]:
     """Add one drafter's nodes to the trie, pausing after each that was new."""
     place = {ROOT: ROOT}
     for node, (token, parent) in enumerate(zip(draft.tokens.tolist(), draft.parents.tolist(), strict=True)):
         if parent not in place:
             continue  # its parent found no room
         size = len(trie.tokens)
-        found = trie.add(place[parent], token, name)
+        found = trie.add(place[parent], token, owner)
         if found is not None:
             place[node] = found
-            if found == size:
-                yield True
+        if len(trie.tokens) > size:
+            yield True
 
 
 @define
 class _Trie:
-    """A growing draft tree without equal siblings, kept within a budget."""
+    """A growing draft tree without equal siblings, kept within a budget. `owners`: per node, the first to guess it."""
 
     budget: Budget
     tokens: list[int] = field(factory=list)
     parents: list[int] = field(factory=list)
-    sources: list[str] = field(factory=list)
+    owners: list[int] = field(factory=list)
     depths: dict[int, int] = field(factory=lambda: {ROOT: 0})
     children: dict[tuple[int, int], int] = field(factory=dict)
     leaves: set[int] = field(factory=set)
 
-    def add(self, parent: int, token: int, source: str) -> int | None:
+    def add(self, parent: int, token: int, owner: int) -> int | None:
         """The child of `parent` with this token, made if it is not there; None when the budget has no room for it."""
-        if (parent, token) in self.children:
-            return self.children[parent, token]
-        leaves = self.leaves - {parent}
-        depth = self.depths[parent] + 1
-        if (
-            len(self.tokens) >= self.budget.max_nodes
-            or depth > self.budget.max_depth
-            or len(leaves) >= self.budget.max_branches
-        ):
+        found = self.children.get((parent, token))
+        if found is not None:
+            self.owners[found] = min(owner, self.owners[found])
+            return found
+        node, depth, leaves = len(self.tokens), self.depths[parent] + 1, self.leaves - {parent}
+        limit = self.budget
+        if node >= limit.max_nodes or depth > limit.max_depth or len(leaves) >= limit.max_branches:
             return None
-        node = len(self.tokens)
         self.tokens.append(token)
         self.parents.append(parent)
-        self.sources.append(source)
+        self.owners.append(owner)
         self.depths[node] = depth
         self.children[parent, token] = node
         self.leaves = leaves | {node}

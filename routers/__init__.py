@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 @hookimpl
 def register_routers(register: Register) -> None:
+    """Publish the built-in routers."""
     register("fixed", "draftmux.routers.fixed:Fixed", "always the same drafter")
     register("cascade", "draftmux.routers.cascade:Cascade", "the first drafter, in order, that has a draft")
-    register("match-length", "draftmux.routers.match_length:MatchLength", "copy if the match is long enough, else the other")
+    register(
+        "match-length", "draftmux.routers.match_length:MatchLength", "copy if the match is long enough, else the other"
+    )

@@ -12,4 +12,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def register_verifiers(register: Register) -> None:
-    register("exact-match", "draftmux.verifiers.exact_match:ExactMatch", "accept what the target itself picks; lossless")
+    """Publish the built-in verifiers."""
+    register(
+        "exact-match", "draftmux.verifiers.exact_match:ExactMatch", "accept what the target itself picks; lossless"
+    )

@@ -1,4 +1,4 @@
-"""Exact match: follow the draft wherever it is what the target itself picks. Lossless for any draft, greedy or sampled."""
+"""Exact match: follow the draft wherever it is what the target itself picks. Lossless for any draft."""
 
 from __future__ import annotations
 

@@ -12,5 +12,6 @@ if TYPE_CHECKING:
 
 @hookimpl
 def register_backends(register: Register) -> None:
+    """Publish the built-in backends."""
     register("transformers", "draftmux.backends.transformers.backend:TransformersBackend", "any causal LM, any device")
     register("scripted", "draftmux.backends.scripted:ScriptedBackend", "logit tables and functions, for tests")

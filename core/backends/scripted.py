@@ -37,7 +37,9 @@ class ScriptedBackend:
     def bind(self, target: ModelSpec | None, taps: tuple[Tap, ...]) -> ScriptedTarget:
         """A target that reads the table; ModelError when the table is not square or taps are wanted."""
         if taps:
-            raise ModelError(f"the scripted backend has no hidden states, and tap {taps[0]} is needed; use transformers")
+            raise ModelError(
+                f"the scripted backend has no hidden states, and tap {taps[0]} is needed; use transformers"
+            )
         size = len(self.table)
         if not size or any(key not in self.table or len(self.table[key]) != size for key in range(size)):
             raise ModelError(f"table must give, for every id 0 to {max(size - 1, 0)}, one logit an id")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import define, field, frozen
 
-from draftmux.errors import PipelineError
+from draftmux.errors import DraftmuxError, PipelineError
 
 
 @frozen
@@ -46,4 +46,4 @@ def sentence(error: Exception) -> str:
     """What an exception says, on one line. Some attrs validators put objects behind the text; these are left out."""
     text = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
     said = " ".join(text.split())
-    return said if isinstance(error, ValueError) and said else f"{type(error).__name__}: {said}"
+    return said if said and isinstance(error, (ValueError, DraftmuxError)) else f"{type(error).__name__}: {said}"

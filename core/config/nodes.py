@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from draftmux.config.faults import Place
+if TYPE_CHECKING:
+    from draftmux.config.faults import Place
 
 Value = str | int | float | bool | None
 SHOWN = 60  # characters of a value that a message quotes

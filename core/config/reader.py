@@ -29,16 +29,17 @@ from draftmux.config.nodes import Entry, Mapping, Node, Refused, Scalar, Sequenc
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAX_DEPTH = 40
-MAX_ALIASED = 1000  # values that aliases may add to a file
+MAX_DEPTH = 20
+MAX_ALIASED = 500  # values that aliases may add to a file
 
-_WORDS: dict[str, Value] = {"": None, "~": None}
-_WORDS |= {word: None for word in ("null", "Null", "NULL")}
-_WORDS |= {word: True for word in ("true", "True", "TRUE")}
-_WORDS |= {word: False for word in ("false", "False", "FALSE")}
+_WORDS: dict[str, Value] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
 # Python refuses to read integers of thousands of digits; such a word stays text, which no option for numbers takes.
 _INTEGER = re.compile(r"[-+]?[0-9]{1,1000}|0o[0-7]{1,1000}|0x[0-9a-fA-F]{1,1000}")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_FLOAT = re.compile(r"[-+]?((\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)")
 _SPECIAL = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
@@ -49,18 +50,22 @@ def read(text: str, origin: str, faults: Faults) -> Node | None:
     if len(documents) == 1:
         return documents[0]
     if len(faults) == before:
-        faults.add(Place(origin, 1), f"the file holds {len(documents) or 'no'} YAML documents; it must hold one mapping")
+        faults.add(
+            Place(origin, 1), f"the file holds {len(documents) or 'no'} YAML documents; it must hold one mapping"
+        )
     return None
 
 
 def read_value(text: str, place: Place, faults: Faults) -> Node:
     """The value of a `--set`: a scalar, or a list or mapping in flow style. Everything in it stands at `place`."""
     composer = _Composer(text, place.origin, faults, fixed=place, flow_only=True)
+    before = len(faults)
     documents = _documents(composer, faults, place)
-    if len(documents) == 1:
-        return documents[0]
-    # YAML takes an empty value for null
-    return Refused("not one value", place) if documents or text.strip() else Scalar(None, place)
+    if len(documents) > 1:
+        faults.add(place, "holds several YAML documents; give one value")
+    if len(faults) > before:
+        return Refused(faults.found[-1][1], place)
+    return documents[0] if documents else Scalar(None, place)  # nothing at all is YAML's way to write null
 
 
 def resolve(text: str) -> Value:
@@ -113,6 +118,7 @@ class _Composer:
     flow_only: bool = False
     anchors: dict[str, Node | None] = field(factory=dict)  # None while the anchored value is still open
     aliased: int = 0
+    bomb: Refused | None = None
     last: Place = field(init=False)
     events: Iterator[Any] = field(init=False)
 
@@ -189,6 +195,8 @@ class _Composer:
         while not isinstance(event := next(self.events), MappingEndEvent):
             key = self._node(event, depth + 1)
             value = self._node(next(self.events), depth + 1)
+            if isinstance(value, Scalar) and value.value is None:  # the parser puts a missing value into the next line
+                value = Scalar(None, key.place)
             self._add(entries, key, value)
         return Mapping(entries, place)
 
@@ -212,8 +220,7 @@ class _Composer:
         node = self.anchors[name]
         if node is None:
             return self._refuse(place, f"alias *{name} stands inside its own anchor; a value cannot contain itself")
-        if self.aliased <= MAX_ALIASED:
-            self.aliased += size(node)
-            if self.aliased > MAX_ALIASED:
-                self.faults.add(place, f"aliases repeat more than {MAX_ALIASED} values; write the file without them")
-        return node if self.aliased <= MAX_ALIASED else Refused("too many aliases", place)
+        self.aliased += size(node)
+        if self.aliased > MAX_ALIASED and self.bomb is None:
+            self.bomb = self._refuse(place, f"aliases repeat more than {MAX_ALIASED} values; write them out")
+        return self.bomb or node

@@ -16,7 +16,7 @@ from draftmux.tree import ROOT
 from draftmux.types import Acceptance, Choice, Draft
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from draftmux.engine.session import Session
     from draftmux.types import Budget
@@ -56,16 +56,18 @@ def checked_choice(choice: Any, drafters: Mapping[str, Any]) -> Choice:
         raise DraftError(f"a router must return a Choice, not {type(choice).__name__}")
     for name in choice.candidates:
         if name not in drafters:
-            raise DraftError(f"the router chose drafter '{name}'; it may choose {', '.join(sorted(drafters)) or 'none'}")
+            raise DraftError(
+                f"the router chose drafter '{name}'; it may choose {', '.join(sorted(drafters)) or 'none'}"
+            )
     return choice
 
 
-def checked_drafts(drafts: Any, count: int) -> Sequence[Any]:
+def checked_drafts(drafts: Any, count: int) -> list[Any]:
     """A drafter's answer to a batch, if it has one draft a request."""
     if not isinstance(drafts, (list, tuple)) or len(drafts) != count:
         size = f"{len(drafts)} drafts" if isinstance(drafts, (list, tuple)) else type(drafts).__name__
         raise DraftError(f"propose must return a list of one draft a request: {count} requests, got {size}")
-    return drafts
+    return list(drafts)
 
 
 def checked_draft(draft: Any, budget: Budget, vocab_size: int, emits_q: bool) -> Draft:

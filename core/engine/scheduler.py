@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,7 +114,7 @@ class Scheduler:
             raise RequestError(f"prompt token {wrong[0]} is not an id of the target (0 to {backend.vocab_size - 1})")
         if backend.max_length is not None and len(tokens) >= backend.max_length:
             raise RequestError(
-                f"the prompt has {len(tokens)} tokens; the target attends to {backend.max_length} and needs room for one more"
+                f"the prompt has {len(tokens)} tokens; the target attends to {backend.max_length}, one of them new"
             )
         if generation.stop and self.tokenizer is None:
             raise RequestError("stop texts need a tokenizer, and this backend has none; use stop_ids")
@@ -155,6 +156,6 @@ class Scheduler:
         """Open every plugin's state; a plugin that fails here is not asked again for this sequence."""
         guard, context = self.parts.guard, session.context()
         for name, drafter in self.parts.drafters.items():
-            begin = lambda drafter=drafter: drafter.begin(context)  # noqa: E731
-            session.states[name] = guard.call(f"drafter '{name}'", [session], begin, UNUSABLE)
-        session.router_state = guard.call("router", [session], lambda: self.parts.router.begin(context), None)
+            session.metrics.steps_by_drafter[name] = 0  # so that one that never engages shows
+            session.states[name] = guard.call(f"drafter '{name}'", [session], partial(drafter.begin, context), UNUSABLE)
+        session.router_state = guard.call("router", [session], partial(self.parts.router.begin, context), None)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from draftmux.errors import DraftmuxError
     from draftmux.engine.stopping import Stopping
+    from draftmux.errors import DraftmuxError
     from draftmux.generation import Generation
     from draftmux.protocols import CacheHandle
     from draftmux.results import FinishReason

@@ -6,6 +6,7 @@ Everything else in this package is called from here or prepares for it. Plain de
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
@@ -14,7 +15,7 @@ from draftmux.engine.guard import Guard, checked_acceptance, checked_choice, che
 from draftmux.engine.session import UNUSABLE
 from draftmux.errors import DraftmuxError
 from draftmux.protocols import DraftRequest, Row
-from draftmux.results import Piece, TARGET
+from draftmux.results import TARGET, Piece
 from draftmux.tree import ROOT
 from draftmux.types import Acceptance, Choice, Draft, Scores, Step
 
@@ -126,7 +127,9 @@ def _drafts(parts: Parts, name: str, group: list[Drafted]) -> list[Draft]:
         i: DraftRequest(d.context, d.session.states[name], d.session.budget(d.choice.budget))
         for i, d in enumerate(group)
     }
-    requests = {i: r for i, r in requests.items() if r.budget.max_nodes and r.budget.max_depth and r.budget.max_branches}
+    requests = {
+        i: r for i, r in requests.items() if r.budget.max_nodes and r.budget.max_depth and r.budget.max_branches
+    }
     drafts = [Draft.empty()] * len(group)
     if not requests:
         return drafts
@@ -135,27 +138,27 @@ def _drafts(parts: Parts, name: str, group: list[Drafted]) -> list[Draft]:
         f"drafter '{name}'",
         [group[i].session for i in requests],
         lambda: checked_drafts(drafter.propose(list(requests.values())), len(requests)),
-        [Draft.empty()] * len(requests),
+        drafts[: len(requests)],
     )
     for (i, request), draft in zip(requests.items(), raw, strict=True):
-        drafts[i] = guard.call(
-            f"drafter '{name}'",
-            [group[i].session],
-            lambda draft=draft, request=request: checked_draft(draft, request.budget, vocab_size, drafter.emits.q),
-            Draft.empty(),
-        )
+        check = partial(checked_draft, draft, request.budget, vocab_size, drafter.emits.q)
+        drafts[i] = guard.call(f"drafter '{name}'", [group[i].session], check, Draft.empty())
     return drafts
 
 
 def accept(parts: Parts, drafted: Drafted, scores: Scores) -> Acceptance:
     """Ask the verifier; one that fails leaves the token that plain decoding would pick."""
     sampler = drafted.session.rule.at(drafted.context, drafted.draft, scores)
-    context, draft, vocab_size, guard = drafted.context, drafted.draft, parts.backend.vocab_size, parts.guard
-    decide = lambda: parts.verifier.accept(context, draft, scores, sampler)  # noqa: E731
-    acceptance = guard.call("verifier", [drafted.session], lambda: checked_acceptance(decide(), draft, vocab_size), None)
+    context, draft, call = drafted.context, drafted.draft, parts.guard.call
+
+    def decide() -> Acceptance:
+        return checked_acceptance(
+            parts.verifier.accept(context, draft, scores, sampler), draft, parts.backend.vocab_size
+        )
+
+    acceptance = call("verifier", [drafted.session], decide, None)
     if acceptance is None:
-        plain = guard.call("sampler", [drafted.session], lambda: sampler.pick(ROOT), 0)
-        acceptance = Acceptance((), plain)
+        acceptance = Acceptance((), call("sampler", [drafted.session], partial(sampler.pick, ROOT), 0))
     return _with_logprobs(acceptance, drafted, sampler) if drafted.context.generation.logprobs else acceptance
 
 
@@ -205,7 +208,6 @@ def observe(parts: Parts, session: Session, record: Step) -> None:
     session.history.append(record.without_tensors())
     for name, drafter in parts.drafters.items():
         if session.states[name] is not UNUSABLE:
-            parts.guard.call(
-                f"drafter '{name}'", [session], lambda d=drafter, n=name: d.observe(session.states[n], record), None
-            )
-    parts.guard.call("router", [session], lambda: parts.router.observe(session.router_state, record), None)
+            tell = partial(drafter.observe, session.states[name], record)
+            parts.guard.call(f"drafter '{name}'", [session], tell, None)
+    parts.guard.call("router", [session], partial(parts.router.observe, session.router_state, record), None)

@@ -53,16 +53,16 @@ class ContextCopy(SequenceDrafter):
         depth = min(self.max_depth, budget.max_depth)
         ends = islice(state.matches(self.min_match), self.max_scan)
         branches = (continuation(context.tokens, end, depth, periodic=self.periodic).tolist() for end in ends)
-        return Draft.from_candidates(_distinct(branches, min(self.max_branches, budget.max_branches)), budget)
+        return Draft.from_candidates(_distinct(branches, self.max_branches), budget)
 
 
 def _distinct(branches: Iterable[list[int]], most: int) -> list[list[int]]:
-    """The first `most` branches, without those that equal an earlier one or are a prefix of one."""
+    """The first `most` different branches. Newer ones are never longer, so none can be a prefix of an earlier one."""
     kept: list[list[int]] = []
     for branch in branches:
         if len(kept) == most:
             break
-        if not any(earlier[: len(branch)] == branch for earlier in kept):
+        if branch not in kept:
             kept.append(branch)
     return kept
 

@@ -53,8 +53,11 @@ class Placement:
         return self._rows, self._slots
 
 
-class SlotLayer(CacheLayerMixin):
+class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no types
     """One layer's keys and values."""
+
+    keys: Tensor
+    values: Tensor
 
     def __init__(self, cache: SlotCache) -> None:
         super().__init__()
@@ -89,6 +92,11 @@ class SlotLayer(CacheLayerMixin):
         """No maximum: the cache grows."""
         return -1
 
+    def forget(self) -> None:
+        """Free the buffers."""
+        del self.keys, self.values
+        self.is_initialized = False
+
     def resize(self) -> None:
         """Take the cache's new size, keeping what fits."""
         if self.is_initialized:
@@ -111,7 +119,7 @@ class SlotLayer(CacheLayerMixin):
             buffer[target, :, :length] = buffer[source, :, :length]
 
 
-class SlotCache(Cache):
+class SlotCache(Cache):  # type: ignore[misc]
     """All layers. `rows` and `capacity` grow as needed and never shrink while sequences run."""
 
     def __init__(self, layers: int) -> None:
@@ -146,5 +154,4 @@ class SlotCache(Cache):
         """Give all memory back; the next pass allocates anew."""
         self.rows, self.capacity, self.placement = 1, GRAIN, Placement()
         for layer in self.slot_layers:
-            layer.keys = layer.values = None
-            layer.is_initialized = False
+            layer.forget()

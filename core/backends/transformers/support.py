@@ -41,9 +41,13 @@ def layout(model: Any) -> Layout:
     kinds = set(declared or ["full_attention" if window is None else "sliding_attention"])
     if kinds - TREES:
         odd = ", ".join(sorted(kinds - TREES))
-        raise ModelError(f"{name} has layers of kind {odd}; draft trees need full or sliding-window attention throughout")
-    if getattr(config, "kv_sharing_modes", None) is not None or getattr(config, "num_kv_shared_layers", 0):
-        raise ModelError(f"{name} shares keys and values between layers; the cache of draft trees does not support that yet")
+        raise ModelError(
+            f"{name} has layers of kind {odd}; draft trees need full or sliding-window attention throughout"
+        )
+    if getattr(config, "kv_sharing_modes", None) is not None or getattr(config, "num_kv_shared_layers", None):
+        raise ModelError(
+            f"{name} shares keys and values between layers; the cache of draft trees does not support that yet"
+        )
     if "sliding_attention" in kinds and not window:
         raise ModelError(f"{name} has sliding-window layers but its configuration gives no window")
     return Layout(config.num_hidden_layers, frozenset(kinds), window, declared is not None and len(kinds) > 1)

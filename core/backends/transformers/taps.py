@@ -1,4 +1,4 @@
-"""Reads hidden states out of a running transformers model through forward hooks. Knows the names of modules, no more."""
+"""Reads hidden states out of a running transformers model through hooks. Knows the names of modules, no more."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Recorder:
 
 def decoder_layers(model: nn.Module) -> Sequence[nn.Module]:
     """The list of decoder layers, wherever the architecture keeps it."""
-    base: Any = getattr(model, model.base_model_prefix, model)  # type: ignore[arg-type]
+    base: Any = getattr(model, str(model.base_model_prefix), None) or model
     for name in ("layers", "h", "blocks"):
         found = getattr(base, name, None)
         if found is not None:

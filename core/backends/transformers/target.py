@@ -103,7 +103,8 @@ class TransformersTarget:
         except BaseException:
             self.close(sequence)
             raise
-        return Opened(sequence, {tap: torch.cat([chunk[tap][0] for chunk in taps]) for tap in (taps[0] if taps else {})})
+        names = taps[0] if taps else {}
+        return Opened(sequence, {tap: torch.cat([chunk[tap][0] for chunk in taps]) for tap in names})
 
     def score(self, rows: Sequence[Row]) -> list[Scores]:
         """One pass over the roots and drafts of all `rows`."""
@@ -138,7 +139,7 @@ class TransformersTarget:
             self.cache.release()
 
     def cost(self, nodes: int) -> float:
-        """Measured seconds of a pass over root and `nodes` nodes, at up to 256 tokens of context; measured on first use."""
+        """Seconds of a pass over root and `nodes` nodes at up to 256 tokens of context; measured on first use."""
         if not self._costs:
             self._costs = self._measure()
         return float(np.interp(nodes + 1, list(self._costs), list(self._costs.values())))
@@ -157,8 +158,8 @@ class TransformersTarget:
         if not error <= tolerance(self.model.dtype):
             raise ModelError(
                 f"{type(self.model).__name__}: logits of a draft tree differ from sequential decoding by {error:.2g} "
-                f"(relative; {tolerance(self.model.dtype):.0e} is allowed in {self.model.dtype}), so speculation would change the text. "
-                f"The architecture does not follow the attention mask or position ids it is given"
+                f"(relative; {tolerance(self.model.dtype):.0e} is allowed in {self.model.dtype}), so speculation would "
+                f"change the text. The architecture does not follow the attention mask or position ids it is given"
             )
 
     def _plain_logits(self, tokens: list[int]) -> Tensor:

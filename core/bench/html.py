@@ -1,0 +1,92 @@
+"""The report as one HTML file that needs nothing else: styles inline, charts as data, no scripts, no links."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+from jinja2 import Environment, StrictUndefined
+
+from draftmux.bench.plot import DARK, LIGHT, draw
+from draftmux.bench.table import number, percent, speedup_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from draftmux.bench.agreement import Agreement, Difference
+    from draftmux.bench.summary import Report
+
+SHOWN = 50  # differing prompts a contender; the JSON file has all
+
+
+@frozen
+class Side:
+    """Two outputs side by side: what they share, then how each goes on."""
+
+    difference: Difference
+    common: str
+    reference: str
+    other: str
+
+
+@frozen
+class Comparison:
+    """The differences between one contender and one reference that are shown, and how many are not."""
+
+    name: str
+    reference: str
+    agreement: Agreement
+    sides: tuple[Side, ...]
+
+    @property
+    def hidden(self) -> int:
+        """Differences that are left out."""
+        return len(self.agreement.differences) - len(self.sides)
+
+
+def render(report: Report, tokenizer: Any) -> str:
+    """The page. `tokenizer` turns tokens into text; without one they are shown as ids."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters.update(number=number, percent=percent, speedup=speedup_text)
+    template = environment.from_string(files("draftmux.bench").joinpath("report.html.j2").read_text("utf-8"))
+    positions = max((len(run.acceptance_by_position) for run in report.runs), default=0)
+    return template.render(
+        report=report,
+        positions=range(positions),
+        chart_light=_data_uri(draw(report, LIGHT)),
+        chart_dark=_data_uri(draw(report, DARK)),
+        comparisons=list(_comparisons(report, tokenizer)),
+    )
+
+
+def _comparisons(report: Report, tokenizer: Any) -> Sequence[Comparison]:
+    pairs = [(run.pipeline, "plain", run.agreement) for run in report.runs]
+    pairs += [
+        (run.pipeline, "transformers", run.agreement_with_transformers)
+        for run in report.runs
+        if run.agreement_with_transformers is not None
+    ]
+    return [
+        Comparison(name, reference, agreement, tuple(_side(d, tokenizer) for d in agreement.differences[:SHOWN]))
+        for name, reference, agreement in pairs
+        if agreement.differences
+    ]
+
+
+def _side(difference: Difference, tokenizer: Any) -> Side:
+    common = _text(difference.reference[: difference.index], tokenizer)
+    whole = [_text(tokens, tokenizer) for tokens in (difference.reference, difference.tokens)]
+    # A character may be cut in two where the texts part; then its first half belongs to both tails.
+    while not all(text.startswith(common) for text in whole):
+        common = common[:-1]
+    return Side(difference, common, *(text[len(common) :] for text in whole))
+
+
+def _text(tokens: Sequence[int], tokenizer: Any) -> str:
+    return " ".join(map(str, tokens)) if tokenizer is None else str(tokenizer.decode(tokens))
+
+
+def _data_uri(png: bytes) -> str:
+    return "data:image/png;base64," + b64encode(png).decode("ascii")

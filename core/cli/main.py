@@ -1,0 +1,48 @@
+"""Entry point. Commands are imported when they are called, and import torch only when they load a model."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+import draftmux
+from draftmux.errors import DraftmuxError
+
+COMMANDS = {
+    "demo": "draftmux.cli.demo:demo",
+    "run": "draftmux.cli.run:run",
+    "check": "draftmux.cli.check:check",
+    "plugins": "draftmux.cli.plugins:plugins",
+    "bench": "draftmux.cli.bench:bench",
+    "schema": "draftmux.cli.schema:schema",
+}
+
+
+class Commands(click.Group):
+    """The command group: lazy, and with draftmux's own errors shown as one message instead of a traceback."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order a newcomer meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except DraftmuxError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(draftmux.__version__, prog_name="draftmux")
+def main() -> None:
+    """Speculative decoding with pluggable drafters, routers and verifiers, composed in YAML."""

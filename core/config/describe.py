@@ -1,0 +1,64 @@
+"""What a specification resolves to, as rows for `check`. Loads no model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import attrs
+
+from draftmux import plugins
+from draftmux.config.classes import option_fields
+
+if TYPE_CHECKING:
+    from draftmux.config.spec import PipelineSpec, PluginSpec
+
+
+class Row(NamedTuple):
+    """One resolved part of a pipeline.
+
+    `part` is model, drafter, router, verifier, backend, generation, lossless or on_plugin_error; `name` the key in the
+    file, if it has one; `value` the plugin's name, the model's source or the setting; `package` who published the
+    plugin, with its version; `options` everything in force, defaults too, as JSON would write it.
+    """
+
+    part: str
+    name: str
+    value: str
+    package: str = ""
+    options: dict[str, Any] | None = None
+
+
+def describe(spec: PipelineSpec) -> list[Row]:
+    """Everything that a pipeline resolves to."""
+    rows = [Row("model", name, model.source, options=_options(model)) for name, model in spec.models.items()]
+    rows += [_plugin("drafter", drafter) for drafter in spec.drafters.values()]
+    rows += [_plugin(kind, getattr(spec, kind)) for kind in ("router", "verifier", "backend")]
+    rows.append(
+        Row("generation", "", "greedy" if spec.generation.greedy else "sampled", options=_options(spec.generation))
+    )
+    rows.append(
+        Row("lossless", "", "yes" if spec.verifier.plugin.lossless else "no: the text may differ from the target's")
+    )
+    rows.append(Row("on_plugin_error", "", spec.on_plugin_error))
+    return rows
+
+
+def _plugin(kind: str, plugin: PluginSpec) -> Row:
+    entry = plugins.registry().find(kind, plugin.use)
+    name = plugin.name if kind == "drafter" else ""
+    return Row(kind, name, plugin.use, f"{entry.package} {entry.version}", _options(plugin.plugin))
+
+
+def _options(plugin: Any) -> dict[str, Any]:
+    return {option.name: _plain(getattr(plugin, option.name)) for option in option_fields(type(plugin))}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(found) for key, found in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(found) for found in value]
+    if attrs.has(type(value)) and not hasattr(value, "parse"):
+        return _options(value)
+    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)

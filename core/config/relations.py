@@ -1,0 +1,148 @@
+"""Whether the parts of a pipeline fit together: references, models, what drafts hold and what the verifier takes.
+
+Plugins are asked through their protocol; one that fails to answer is a fault of the file like any other.
+"""
+
+from __future__ import annotations
+
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen
+
+from draftmux.config.faults import Faults, Place, sentence
+from draftmux.config.nodes import Mapping, Node, Scalar, children
+from draftmux.errors import did_you_mean
+from draftmux.types import Accepts, Emits, Needs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from draftmux.config.grammar import Part
+
+MODELLESS = "scripted"  # the one backend without a target model
+
+
+@frozen(eq=False)
+class Parts:
+    """What could be built of a file: the plugins without faults, but all names that it declares.
+
+    Names are None when their section cannot be read; then nothing is said about them. `place` is where models stand.
+    """
+
+    place: Place
+    model_names: set[str] | None
+    drafter_names: set[str] | None
+    backend: str | None
+    drafters: dict[str, Part]
+    router: Part | None
+    verifier: Part | None
+    lossless: bool
+    uses: dict[str, tuple[str, ...]] = field(factory=dict)  # by path, filled by `check`
+
+
+def check(parts: Parts, faults: Faults) -> None:
+    """Add every fault in how the parts relate."""
+    if parts.model_names is not None and "target" not in parts.model_names and parts.backend != MODELLESS:
+        faults.add(parts.place, "models.target is missing; name the target model: models: {target: {source: …}}")
+    users = [*parts.drafters.values(), *([parts.router] if parts.router else [])]
+    for part in users:
+        parts.uses[part.path] = _ask(part, "uses", (), faults)
+        _check_references(part, parts, faults)
+    _check_circles(parts, faults)
+    if parts.verifier is not None:
+        _check_lossless(parts.verifier, parts.lossless, faults)
+        for drafter in _reachable(parts):
+            _check_drafts(drafter, parts.verifier, faults)
+
+
+def _ask(part: Part, name: str, default: Any, faults: Faults) -> Any:
+    """A declaration of a plugin; `default`, and a fault, when it fails or gives something else."""
+    try:
+        answer = getattr(part.spec.plugin, name)
+        answer = tuple(answer()) if name == "uses" else answer
+    except Exception as error:  # plugins are not trusted
+        faults.add(part.entry.place, f"{part.path}: `{name}` of {part.spec.use} failed: {sentence(error)}")
+        return default
+    if isinstance(answer, type(default)) and (name != "uses" or all(isinstance(used, str) for used in answer)):
+        return answer
+    wanted = "drafter names" if name == "uses" else f"a {type(default).__name__}"
+    faults.add(part.entry.place, f"{part.path}: `{name}` of {part.spec.use} must give {wanted}, not {answer!r}")
+    return default
+
+
+def _check_references(part: Part, parts: Parts, faults: Faults) -> None:
+    for name in _unknown(parts.uses[part.path], parts.drafter_names):
+        hint = did_you_mean(name, parts.drafter_names or ())
+        faults.add(_mention(part, name), f"{part.path} names drafter '{name}', which is not in drafters{hint}")
+    for name in _unknown(_ask(part, "needs", Needs(), faults).models, parts.model_names):
+        hint = did_you_mean(name, parts.model_names or ())
+        faults.add(_mention(part, name), f"{part.path} needs model '{name}', which is not in models{hint}")
+
+
+def _unknown(names: tuple[str, ...], known: set[str] | None) -> list[str]:
+    return [] if known is None else [name for name in names if name not in known]
+
+
+def _check_circles(parts: Parts, faults: Faults) -> None:
+    graph = {name: set(parts.uses[part.path]) for name, part in parts.drafters.items()}
+    while True:
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            circle = error.args[1][::-1]  # graphlib lists a user after what it uses
+            graph[circle[0]] = set()
+            place = min((parts.drafters[name].entry.place for name in circle), key=lambda place: place.line or 0)
+            faults.add(place, f"drafters are made of each other in a circle: {' -> '.join(circle)}; break it")
+        else:
+            return
+
+
+def _check_lossless(verifier: Part, lossless: bool, faults: Faults) -> None:
+    if lossless and not _ask(verifier, "lossless", True, faults):
+        faults.add(
+            verifier.entry.place,
+            f"verifier {verifier.spec.use} is lossy: its text may differ from the target's; write `lossless: false` at "
+            "the top level to allow that, or use a lossless verifier such as exact-match",
+        )
+
+
+def _reachable(parts: Parts) -> Iterator[Part]:
+    """The drafters whose drafts the verifier will see: what a merging drafter is made of shows only through it."""
+    if parts.router is not None:
+        named = parts.uses[parts.router.path] or parts.drafters
+        yield from (part for name, part in parts.drafters.items() if name in named)
+
+
+def _check_drafts(drafter: Part, verifier: Part, faults: Faults) -> None:
+    emits = _ask(drafter, "emits", Emits(), faults)
+    accepts = _ask(verifier, "accepts", Accepts(), faults)
+    both = f"verifier {verifier.spec.use} and {drafter.path} ({drafter.spec.use}) do not fit"
+    if accepts.needs_q and not emits.q:
+        faults.add(
+            verifier.entry.place,
+            f"{both}: the verifier needs the law q that drafted tokens were sampled from, and this drafter gives none; "
+            "use a drafter that samples, or verifier exact-match",
+        )
+    if emits.tree and not accepts.tree:
+        faults.add(
+            verifier.entry.place,
+            f"{both}: the verifier takes only chains, and this drafter gives trees; "
+            "use a drafter of chains, or a verifier that takes trees such as exact-match",
+        )
+
+
+def _mention(part: Part, name: str) -> Place:
+    """Where the options of a part write `name`; the part itself if they do not."""
+    node = part.entry.node
+    options = node.without("use") if isinstance(node, Mapping) else node
+    return next(_places(options, name), part.entry.place)
+
+
+def _places(node: Node, name: str) -> Iterator[Place]:
+    if isinstance(node, Scalar) and node.value == name:
+        yield node.place
+    if isinstance(node, Mapping) and name in node.entries:
+        yield node.entries[name].place
+    for child in children(node):
+        yield from _places(child, name)

@@ -1,0 +1,136 @@
+"""Reads checkpoints with transformers, under draftmux's rules: silent, nothing unpickled, no code run unasked.
+
+Knows nothing of where a checkpoint came from. Imports torch and transformers; command-line start-up must not import it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+import warnings
+from contextlib import ExitStack, contextmanager, redirect_stderr
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from attrs import frozen
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.utils import logging
+
+from draftmux.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LOADING = threading.RLock()  # the silence below is global to the process
+
+
+@frozen
+class Checkpoint:
+    """What transformers is to read: a folder or hub repository, or one GGUF file in a folder."""
+
+    name: str
+    dtype: str
+    gguf: str | None = None
+    revision: str | None = None
+    trust_remote_code: bool = False
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keywords that every `from_pretrained` gets. The trust is always said, since silence would prompt the user."""
+        gguf = {"gguf_file": self.gguf} if self.gguf else {}
+        return {"revision": self.revision, "trust_remote_code": self.trust_remote_code, **gguf}
+
+
+def read_tokenizer(checkpoint: Checkpoint) -> Any:
+    """The checkpoint's tokenizer; ModelError when its files are missing."""
+    with quietly():
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint.name, **checkpoint.arguments)
+    if len(tokenizer) <= len(tokenizer.all_special_ids):  # what transformers makes of a folder without tokenizer files
+        raise ModelError(f"{checkpoint.name} has no tokenizer: files such as tokenizer.json are missing")
+    return tokenizer
+
+
+def read_model(checkpoint: Checkpoint, device: torch.device) -> Any:
+    """The causal language model on `device`, in evaluation mode and without gradients.
+
+    ModelError for other kinds of models, and for a checkpoint that lacks some of the model's weights.
+    """
+    with quietly(), _no_bar_of_its_own(checkpoint):
+        config = AutoConfig.from_pretrained(checkpoint.name, **checkpoint.arguments)
+        _refuse_other_kinds(config, checkpoint)
+        model, found = AutoModelForCausalLM.from_pretrained(
+            checkpoint.name,
+            config=config,
+            dtype=checkpoint.dtype,
+            device_map=device,
+            use_safetensors=True,
+            output_loading_info=True,
+            # Packed GGUF weights would go through slow kernels; unpacked ones are plain linear layers.
+            quantization_config=GgufConfig(dequantize=True) if checkpoint.gguf else None,
+            **checkpoint.arguments,
+        )
+    missing = sorted(found["missing_keys"])
+    if missing:
+        raise ModelError(
+            f"{checkpoint.name} lacks {len(missing)} weights of a {type(model).__name__} "
+            f"({', '.join(missing[:3])}…), which would be random; use a complete checkpoint"
+        )
+    return model.eval().requires_grad_(False)
+
+
+def _refuse_other_kinds(config: Any, checkpoint: Checkpoint) -> None:
+    """Some encoders load as causal models and then decode nonsense, so what they were saved as decides."""
+    own_code = checkpoint.trust_remote_code and "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
+    saved_as = config.architectures or []
+    causal = {name.lower() for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()}
+    other = bool(saved_as) and causal.isdisjoint(name.lower() for name in saved_as)
+    if config.is_encoder_decoder or (other and not own_code):
+        raise ModelError(
+            f"{checkpoint.name} is a {', '.join(saved_as) or config.model_type}, not a causal language model; "
+            "draftmux decodes causal (decoder-only) models only"
+        )
+
+
+def _refuse_to_unpickle(*_: Any, **__: Any) -> NoReturn:
+    raise ModelError("weights are never unpickled: convert the checkpoint to safetensors (save_pretrained does it)")
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Silence transformers' bars and warnings, but not errors and the hub's download bars; refuse to unpickle."""
+    with _LOADING, warnings.catch_warnings(), ExitStack() as restore:
+        warnings.simplefilter("ignore")
+        restore.callback(logging.set_verbosity, logging.get_verbosity())
+        logging.set_verbosity_error()
+        restore.callback(logging.set_tqdm_hook, logging.set_tqdm_hook(_hidden_bar))
+        # A folder's index may name any file, so the one door that leads to pickle is shut.
+        restore.callback(setattr, torch, "load", torch.load)
+        torch.load = _refuse_to_unpickle
+        # Otherwise transformers asks a service on the hub to convert a repository that has no safetensors.
+        restore.enter_context(_environment("DISABLE_SAFETENSORS_CONVERSION", "1"))
+        yield
+
+
+def _hidden_bar(make: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    return make(*args, **keywords | {"disable": True})
+
+
+@contextmanager
+def _no_bar_of_its_own(checkpoint: Checkpoint) -> Iterator[None]:
+    """The GGUF reader draws a bar that no setting reaches; faults still arrive as exceptions."""
+    with redirect_stderr(io.StringIO()) if checkpoint.gguf else ExitStack():
+        yield
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before

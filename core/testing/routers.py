@@ -1,0 +1,48 @@
+"""Routers that try everything: which drafter, how much, who is asked next. Seeded, so every trial can be repeated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+
+from draftmux.routing import BaseRouter
+from draftmux.testing.drafters import keyed_rng
+from draftmux.types import Budget, Choice
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from draftmux.protocols import Drafter
+    from draftmux.types import Context
+
+SIZES = (0, 1, 2, 3, 5, 8, 1 << 30)
+
+
+@frozen
+class RandomRouter(BaseRouter):
+    """At every step any drafter or none, with any budget and any second choices; the same for the same seed,
+    request and position."""
+
+    seed: int = 0
+
+    def choose(self, state: Any, context: Context, drafters: Mapping[str, Drafter]) -> Choice:
+        """One draw."""
+        rng = keyed_rng(self.seed, context)
+        names = [sorted(drafters)[i] for i in rng.permutation(len(drafters))]
+        if not names or rng.random() < 0.1:
+            return Choice(None)
+        budget = Budget(*(SIZES[i] for i in rng.integers(len(SIZES), size=3)))
+        return Choice(names[0], budget, otherwise=tuple(names[1 : 1 + int(rng.integers(len(names)))]))
+
+
+@frozen
+class ByRequest(BaseRouter):
+    """The drafter that a table names for the request's id, and `default` for all others."""
+
+    names: Mapping[str, str]
+    default: str | None = None
+
+    def choose(self, state: Any, context: Context, drafters: Mapping[str, Drafter]) -> Choice:
+        """Look it up."""
+        return Choice(self.names.get(context.request_id, self.default))

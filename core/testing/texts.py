@@ -1,0 +1,42 @@
+"""A small real byte-level tokenizer, and token ids that cut a text wherever a text can be cut."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+END = "<end>"
+LEARNT_FROM = ("the cat and the hat then the end ", "naïve café 🙂🙂 🙃 你好 你们好 ", "a the 🙂 the 你 the é the ")
+MERGES = 44
+
+
+@lru_cache(maxsize=None)
+def byte_tokenizer() -> Any:
+    """Byte-level BPE over 256 bytes with a few merges, some of them halves of characters; `END` is special."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=257 + MERGES,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=[END],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(LEARNT_FROM, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, clean_up_tokenization_spaces=False)
+
+
+def cut_up(text: str, rng: Generator) -> list[int]:
+    """Ids of `text` where any token may be cut into bytes, so that characters and words are split over tokens."""
+    tokenizer, ids = byte_tokenizer(), []
+    for token in tokenizer(text, add_special_tokens=False)["input_ids"]:
+        # A byte-level token is spelt with one letter a byte, and every byte is a token too.
+        letters = tokenizer.convert_ids_to_tokens(token)
+        ids += [token] if rng.random() < 0.5 else tokenizer.convert_tokens_to_ids(list(letters))
+    return ids
