@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve, field, fields
@@ -15,7 +17,7 @@ from draftmux.generation import Generation
 from draftmux.protocols import Resources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from draftmux.config.spec import PipelineSpec
@@ -70,7 +72,7 @@ class Pipeline:
         """
         single = is_single(prompts)
         scheduler = self.scheduler()
-        names = [self.submit(scheduler, prompt, **settings) for prompt in ([prompts] if single else prompts)]
+        names = self._submit_all(scheduler, [prompts] if single else prompts, settings)
         results: dict[str, Result] = {}
         for delta in scheduler.run():
             if delta.error is not None:
@@ -79,6 +81,15 @@ class Pipeline:
                 results[delta.request_id] = delta.result
         ordered = [results[name] for name in names]
         return ordered[0] if single else ordered
+
+    def _submit_all(self, scheduler: Scheduler, prompts: Sequence[Any], settings: Mapping[str, Any]) -> list[str]:
+        names = []
+        for number, prompt in enumerate(prompts, start=1):
+            try:
+                names.append(self.submit(scheduler, prompt, **settings))
+            except RequestError as error:
+                raise RequestError(f"prompt {number} of {len(prompts)}: {error}") from error
+        return names
 
     def stream(self, prompt: Any, **settings: Any) -> Iterator[Delta]:
         """Generate for one prompt, giving out what each step adds; closing the iterator frees the sequence."""
@@ -113,12 +124,12 @@ def override(generation: Generation, settings: Mapping[str, Any]) -> Generation:
 
 def is_single(prompts: Any) -> bool:
     """Whether this is one prompt (a text, token ids, or one chat) and not a list of prompts."""
-    return isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], (int, dict)))
+    return isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], (Integral, Mapping)))
 
 
 def encode(prompt: Any, tokenizer: Any, generation: Generation) -> list[int]:
     """Token ids of a text, a chat, or ids themselves; RequestError when the tokenizer cannot do it."""
-    if not isinstance(prompt, str) and (not len(prompt) or not isinstance(prompt[0], dict)):
+    if not isinstance(prompt, str) and (not len(prompt) or not isinstance(prompt[0], Mapping)):
         return [int(token) for token in prompt]
     if tokenizer is None:
         raise RequestError("this backend has no tokenizer; give token ids")

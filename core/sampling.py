@@ -83,8 +83,11 @@ class SamplingRule:
     @classmethod
     def build(cls, generation: Generation, context: RuleContext) -> SamplingRule:
         """Build the processors; RequestError when a setting does not fit the vocabulary or needs a tokenizer."""
-        processors = tuple(_processors(generation, context))
-        warpers = () if generation.greedy else tuple(_warpers(generation))
+        try:
+            processors = tuple(_processors(generation, context))
+            warpers = () if generation.greedy else tuple(_warpers(generation))
+        except (TypeError, ValueError) as error:  # transformers' own checks
+            raise RequestError(f"a sampling setting is not possible: {error}") from error
         return cls(generation.greedy, generation.seed, processors, warpers)
 
     def at(self, context: Context, draft: Draft, scores: Scores) -> Sampler:
@@ -151,6 +154,8 @@ def _word_ids(words: list[str], tokenizer: Any) -> list[list[int]]:
     """Both spellings of each word, at the start of a text and after a space: tokenizers give them different ids."""
     if words and tokenizer is None:
         raise RequestError("bad_words needs a tokenizer, and this backend has none; use bad_word_ids")
+    if "" in words:
+        raise RequestError("bad_words holds an empty text, which bans nothing; remove it")
     spellings = [form for word in words for form in (word, " " + word)]
     return [tokenizer(form, add_special_tokens=False)["input_ids"] for form in spellings]
 

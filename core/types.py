@@ -76,10 +76,10 @@ class Budget:
 def _int_vector(values: ArrayLike) -> NDArray[np.int64]:
     array = np.asarray(values)
     if array.size == 0:
-        return np.zeros(0, dtype=np.int64)
+        return frozen_view(np.zeros(0, dtype=np.int64))
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DraftError(f"tokens and parents must be flat integer arrays, got shape {array.shape} of {array.dtype}")
-    return array.astype(np.int64)
+    return frozen_view(array.astype(np.int64))  # a copy: drafters may reuse their buffers
 
 
 @frozen(eq=False)

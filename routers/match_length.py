@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @frozen
 class MatchLength(BaseRouter):
-    """The copying drafter when the last `min_match` tokens occurred before, else the other one."""
+    """The copying drafter when the last `min_match` tokens occurred before, else the other one.
+
+    The other one is also asked when the copying drafter has no draft after all.
+    """
 
     copy: str = option("name of the drafter that copies")
     otherwise: str | None = option("name of the drafter for all other steps; without one they are plain", default=None)
@@ -39,5 +42,5 @@ class MatchLength(BaseRouter):
         """Copy after a match."""
         state.catch_up(context.tokens)
         if next(state.matches(self.min_match), None) is not None:
-            return Choice(self.copy, self.budget)
+            return Choice(self.copy, self.budget, () if self.otherwise is None else (self.otherwise,))
         return Choice(self.otherwise, self.otherwise_budget or self.budget)

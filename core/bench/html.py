@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 from jinja2 import Environment, StrictUndefined
 
-from draftmux.bench.plot import DARK, LIGHT, draw
-from draftmux.bench.table import number, percent, speedup_text
+from draftmux.bench.plot import DARK, LIGHT, draw_each
+from draftmux.bench.table import interval_text, no_difference, number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,14 +49,14 @@ class Comparison:
 def render(report: Report, tokenizer: Any) -> str:
     """The page. `tokenizer` turns tokens into text; without one they are shown as ids."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(number=number, percent=percent, speedup=speedup_text)
+    environment.filters.update(number=number, percent=percent, interval=interval_text)
+    environment.tests["no_difference"] = no_difference
     template = environment.from_string(files("draftmux.bench").joinpath("report.html.j2").read_text("utf-8"))
     positions = max((len(run.acceptance_by_position) for run in report.runs), default=0)
     return template.render(
         report=report,
         positions=range(positions),
-        chart_light=_data_uri(draw(report, LIGHT)),
-        chart_dark=_data_uri(draw(report, DARK)),
+        charts=list(zip(*(map(_data_uri, draw_each(report, theme)) for theme in (LIGHT, DARK)), strict=True)),
         comparisons=list(_comparisons(report, tokenizer)),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import BytesIO
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -28,25 +29,35 @@ DARK = Theme("#16191d", "#e4e7eb")
 
 
 def draw(report: Report, theme: Theme = LIGHT) -> bytes:
-    """The PNG file's bytes."""
+    """Both charts side by side; speed-ups alone if nobody drafted. The PNG file's bytes."""
+    return _png(report, theme, [_bars, _positions] if _drafting(report) else [_bars])
+
+
+def draw_each(report: Report, theme: Theme) -> list[bytes]:
+    """The same charts as files of their own, for a page that puts them side by side where there is room."""
+    return [_png(report, theme, [chart]) for chart in ([_bars, _positions] if _drafting(report) else [_bars])]
+
+
+def _drafting(report: Report) -> list[Run]:
+    return [run for run in report.runs if run.acceptance_by_position]
+
+
+def _png(report: Report, theme: Theme, charts: Sequence[Any]) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     colours = {run.pipeline: COLOURS[i % len(COLOURS)] for i, run in enumerate(report.runs)}
-    drafting = [run for run in report.runs if run.acceptance_by_position]
-    height = 2.2 + 0.42 * len(report.runs)
-    figure = Figure(figsize=(10 if drafting else 6, max(3.4, height)), layout="constrained", facecolor=theme.paper)
-    left, *right = figure.subplots(1, 2 if drafting else 1, squeeze=False)[0]
-    _bars(left, report.runs, colours, theme)
-    for axes in right:
-        _positions(axes, drafting, colours, theme)
+    size = (5.6 * len(charts), max(3.4, 1.4 + 0.42 * len(report.runs)))
+    figure = Figure(figsize=size, layout="constrained", facecolor=theme.paper, dpi=150)
+    for axes, chart in zip(figure.subplots(1, len(charts), squeeze=False)[0], charts, strict=True):
+        chart(axes, report, colours, theme)
     buffer = BytesIO()
     FigureCanvasAgg(figure).print_png(buffer)
     return buffer.getvalue()
 
 
-def _bars(axes: Any, runs: Sequence[Run], colours: dict[str, str], theme: Theme) -> None:
-    for place, run in enumerate(runs):
+def _bars(axes: Any, report: Report, colours: dict[str, str], theme: Theme) -> None:
+    for place, run in enumerate(report.runs):
         speedup = run.speedup or 0.0
         low, high = run.speedup_interval or (speedup, speedup)
         error = [[max(0.0, speedup - low)], [max(0.0, high - speedup)]]
@@ -54,21 +65,21 @@ def _bars(axes: Any, runs: Sequence[Run], colours: dict[str, str], theme: Theme)
         axes.errorbar(speedup, place, xerr=error, color=theme.ink, capsize=3, linewidth=1)
         axes.annotate(f"{speedup:.2f}x", (max(speedup, high), place), (6, 0), va="center", **_offset(theme))
     axes.axvline(1, color=theme.ink, linewidth=0.8, linestyle="--")
-    axes.set_yticks(range(len(runs)), [_plain_text(run.pipeline) for run in runs])
+    axes.set_yticks(range(len(report.runs)), [_label(run.pipeline) for run in report.runs])
     axes.invert_yaxis()
     axes.margins(x=0.15)
     axes.set_xlim(left=0)
-    _dress(axes, "Speed-up over plain decoding (95 % interval)", theme)
+    _dress(axes, "Speed-up over plain decoding, 95 % interval", theme)
 
 
 def _offset(theme: Theme) -> dict[str, Any]:
     return {"textcoords": "offset points", "color": theme.ink, "fontsize": 9}
 
 
-def _positions(axes: Any, runs: Sequence[Run], colours: dict[str, str], theme: Theme) -> None:
-    for run in runs:
+def _positions(axes: Any, report: Report, colours: dict[str, str], theme: Theme) -> None:
+    for run in _drafting(report):
         shares = run.acceptance_by_position
-        label = _plain_text(run.pipeline)
+        label = _label(run.pipeline)
         axes.plot(range(1, len(shares) + 1), shares, "o-", markersize=4, color=colours[run.pipeline], label=label)
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("position in the draft", color=theme.ink)
@@ -86,6 +97,6 @@ def _dress(axes: Any, title: str, theme: Theme) -> None:
         spine.set_color(theme.ink)
 
 
-def _plain_text(name: str) -> str:
-    """A name as it is: matplotlib would read dollar signs as formulas."""
-    return name.replace("$", r"\$")
+def _label(name: str) -> str:
+    """A name, wrapped; matplotlib would read its dollar signs as formulas."""
+    return fill(name, 16).replace("$", r"\$")

@@ -129,8 +129,10 @@ class Run:
         if self.metrics is None:
             return {}
         counted = self.metrics
+        figures = counted.as_dict()
+        figures["stage_seconds"] = figures.pop("seconds")
         return {
-            **counted.as_dict(),
+            **figures,
             "acceptance_rate": share(counted.accepted, counted.drafted),
             "rows_per_pass": share(counted.drafted + counted.steps, counted.steps),
             "route_microseconds": share(counted.seconds["route"] * 1e6, counted.steps),
@@ -180,13 +182,20 @@ def summarise(
         totals=ours,
         speedup=speedup(ours, plain),
         speedup_interval=speedup_interval(ours, plain, seed),
-        metrics=sum(metrics, Metrics()) if metrics else None,
+        metrics=_sum(metrics) if metrics else None,
         request_rates=tuple(len(output.tokens) / output.seconds for output in outputs if output.seconds > 0),
         agreement=agreements[0],
         agreement_with_transformers=agreements[1],
         categories=_by_category(units, ours, plain),
         units=tuple(_unit_result(unit, i, ours, plain) for i, unit in enumerate(units)),
     )
+
+
+def _sum(metrics: Sequence[Metrics]) -> Metrics:
+    total = sum(metrics, Metrics())
+    for name in {name for one in metrics for name in one.steps_by_drafter}:
+        total.steps_by_drafter.setdefault(name, 0)  # counters drop zeros when they are added; a zero is news here
+    return total
 
 
 def totals(units: Sequence[Unit], name: str) -> Totals:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import TYPE_CHECKING
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -15,7 +17,15 @@ if TYPE_CHECKING:
     from draftmux.bench.summary import Report, Run
 
 NONE = "-"
-COLUMNS = ("tokens/s", "speed-up [95 %]", "tokens/pass", "accepted/drafted", "identical", "outside target")
+COLUMNS = (
+    "tokens\n/s",
+    "speed\n-up",
+    "95 %\ninterval",
+    "tokens\n/pass",
+    "accepted\n/drafted",
+    "identical",
+    "outside\ntarget",
+)
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -30,41 +40,53 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def make_table(report: Report) -> Table:
-    """One line a contender."""
+    """One line a contender. An interval around 1, which is no difference, is dimmed."""
     prompts = report.runs[0].agreement.prompts
     partial = f", partial: {report.stopped}" if report.stopped else ""
-    table = Table(title=Text(f"{report.suite}: {prompts} prompts{partial}"), title_justify="left")
-    table.add_column("pipeline", overflow="fold")
+    title = Text(f"{report.suite}: {prompts} prompts{partial}")
+    table = Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True
+    )
+    table.add_column("pipeline")
     for column in COLUMNS:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for run in report.runs:
         table.add_row(*_cells(run))
     return table
 
 
 def _cells(run: Run) -> list[Text]:
-    name = Text(run.pipeline) if run.lossless else Text.assemble(run.pipeline, " ", ("lossy", "bold yellow"))
+    name = Text(fill(run.pipeline, 16))
+    if not run.lossless:
+        name.append(" lossy", style="bold yellow")
     metrics = run.metrics
     drafted = NONE if metrics is None else f"{metrics.accepted}/{metrics.drafted}"
     cells = [
-        f"{run.totals.rate:.1f}",
-        speedup_text(run),
+        Text(f"{run.totals.rate:.1f}"),
+        Text(number(run.speedup) + "x"),
+        Text(interval_text(run), style="dim" if no_difference(run) else ""),
         number(run.mean_acceptance_length),
         drafted,
         f"{run.agreement.identical}/{run.agreement.prompts}",
         percent(run.outside_model),
     ]
-    return [name, *map(Text, cells)]
+    return [name, *(Text(cell) if isinstance(cell, str) else cell for cell in cells)]
 
 
-def speedup_text(run: Run) -> str:
-    """`1.52x [1.41, 1.66]`; an interval around 1 is no difference."""
-    if run.speedup is None:
-        return NONE
+def no_difference(run: Run) -> bool:
+    """Whether the interval of the speed-up contains 1."""
+    return (
+        run.pipeline != PLAIN
+        and run.speedup_interval is not None
+        and run.speedup_interval[0] <= 1 <= run.speedup_interval[1]
+    )
+
+
+def interval_text(run: Run) -> str:
+    """`[1.41, 1.66]`, or a dash where no interval can be had."""
     if run.pipeline == PLAIN or run.speedup_interval is None:
-        return f"{run.speedup:.2f}x"
-    low, high = run.speedup_interval
-    return f"{run.speedup:.2f}x [{low:.2f}, {high:.2f}]" + (" no difference" if low <= 1 <= high else "")
+        return NONE
+    return "[{:.2f}, {:.2f}]".format(*run.speedup_interval)
 
 
 def number(value: float | None, digits: int = 2) -> str:

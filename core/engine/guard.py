@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import numpy as np
 from attrs import frozen
 
 from draftmux.errors import DraftError, PluginError, RequestError
-from draftmux.tree import ROOT
+from draftmux.tree import ROOT, is_chain
 from draftmux.types import Acceptance, Choice, Draft
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from draftmux.engine.session import Session
+    from draftmux.protocols import Drafter
     from draftmux.types import Budget
 
 T = TypeVar("T")
@@ -70,17 +70,20 @@ def checked_drafts(drafts: Any, count: int) -> list[Any]:
     return list(drafts)
 
 
-def checked_draft(draft: Any, budget: Budget, vocab_size: int, emits_q: bool) -> Draft:
-    """A draft, if it is a tree of valid ids within its budget, with or without `q` as its drafter declared."""
+def checked_draft(draft: Any, budget: Budget, vocab_size: int, drafter: Drafter) -> Draft:
+    """The engine's own copy of a draft, if it is a tree of valid ids within its budget, as its drafter declared."""
     if not isinstance(draft, Draft):
         raise DraftError(f"a draft must be a draftmux Draft, not {type(draft).__name__}")
     if not len(draft):
         return Draft.empty()
+    draft = Draft(draft.tokens, draft.parents, draft.q, draft.sources)
     _check_ids(draft, vocab_size)
     _check_budget(draft, budget)
+    if not drafter.emits.tree and not is_chain(draft.parents):
+        raise DraftError("the drafter declares emits.tree False but gave a tree")
     if draft.q is not None:
         _check_q(draft, vocab_size)
-    elif emits_q:
+    elif drafter.emits.q:
         raise DraftError("the drafter declares emits.q but gave a draft without q")
     elif len(draft.children) != len(draft):
         raise DraftError("two siblings have the same token; merge them (Draft.from_candidates does)")
@@ -92,8 +95,6 @@ def _check_ids(draft: Draft, vocab_size: int) -> None:
     if wrong.any():
         node = int(wrong.argmax())
         raise DraftError(f"node {node} is token {draft.tokens[node]}; the target's ids are 0 to {vocab_size - 1}")
-    if ((draft.parents >= np.arange(len(draft))) | (draft.parents < ROOT)).any():
-        raise DraftError("parents were changed after the draft was made; a parent must come before its child")
 
 
 def _check_budget(draft: Draft, budget: Budget) -> None:

@@ -141,7 +141,7 @@ def _drafts(parts: Parts, name: str, group: list[Drafted]) -> list[Draft]:
         drafts[: len(requests)],
     )
     for (i, request), draft in zip(requests.items(), raw, strict=True):
-        check = partial(checked_draft, draft, request.budget, vocab_size, drafter.emits.q)
+        check = partial(checked_draft, draft, request.budget, vocab_size, drafter)
         drafts[i] = guard.call(f"drafter '{name}'", [group[i].session], check, Draft.empty())
     return drafts
 

@@ -23,6 +23,7 @@ from draftmux.errors import ModelError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+ALIGNMENT = 64  # bytes, a cache line; torch's own allocations keep it
 _LOADING = threading.RLock()  # the silence below is global to the process
 
 
@@ -77,7 +78,15 @@ def read_model(checkpoint: Checkpoint, device: torch.device) -> Any:
             f"{checkpoint.name} lacks {len(missing)} weights of a {type(model).__name__} "
             f"({', '.join(missing[:3])}…), which would be random; use a complete checkpoint"
         )
+    _align(model)
     return model.eval().requires_grad_(False)
+
+
+def _align(model: Any) -> None:
+    """Weights mapped from a safetensors file start at any address, and there a CPU multiplies 3 to 4 times slower."""
+    for weight in model.parameters():
+        if weight.device.type == "cpu" and weight.data_ptr() % ALIGNMENT:
+            weight.data = weight.data.clone()
 
 
 def _refuse_other_kinds(config: Any, checkpoint: Checkpoint) -> None:

@@ -184,28 +184,3 @@ class Growth:
             order.append(node)
             waiting.remove(node)
         return Draft([self.tokens[node] for node in order], [place[self.parents[node]] for node in order])
-
-
-@frozen
-class Recording(SequenceDrafter):
-    """Another drafter, and a list of what it was shown: every context at `propose`, every step at `observe`."""
-
-    inner: SequenceDrafter
-    contexts: list[Context]
-    steps: list[Step]
-
-    def begin(self, context: Context) -> Any:
-        """The inner state."""
-        return self.inner.begin(context)
-
-    def propose_one(self, context: Context, state: Any, budget: Budget) -> Draft:
-        """Note the context."""
-        self.contexts.append(context)
-        return self.inner.propose_one(context, state, budget)
-
-    def observe(self, state: Any, step: Step) -> None:
-        """Note the step."""
-        self.steps.append(step)
-        self.inner.observe(state, step)
-
-

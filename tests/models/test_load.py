@@ -29,7 +29,7 @@ from transformers import (
 from transformers.utils import logging
 
 from draftmux.errors import ModelError
-from draftmux.models.checkpoint import quietly
+from draftmux.models.checkpoint import ALIGNMENT, quietly
 from draftmux.models.load import load_model, load_tokenizer, pick_device
 from draftmux.models.source import ModelSpec
 
@@ -96,6 +96,16 @@ def test_the_model_that_was_saved(folder: Path, model: Any) -> None:
     assert loaded.dtype == torch.float16
     saved = model.state_dict()
     assert all(torch.equal(tensor, saved[name]) for name, tensor in loaded.state_dict().items())
+
+
+@pytest.mark.parametrize("padding", [0, 8, 24])
+def test_weights_start_at_aligned_addresses(folder: Path, padding: int) -> None:
+    """Wherever they start in the file: a longer header shifts them."""
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt", "padding": "x" * padding})
+    loaded = load_model(spec(folder, device="cpu")).model
+    assert {parameter.data_ptr() % ALIGNMENT for parameter in loaded.parameters()} == {0}
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in loaded.state_dict().items())
 
 
 def test_dtype(folder: Path) -> None:
@@ -256,11 +266,12 @@ def test_loading_is_silent_and_leaves_no_trace(
 ) -> None:
     monkeypatch.delenv("DISABLE_SAFETENSORS_CONVERSION", raising=False)
     environment, unpickle, verbosity, hook = dict(os.environ), torch.load, logging.get_verbosity(), current_hook()
-    edit_json(folder / "config.json", eos_token_id=99)  # outside the vocabulary, which transformers warns of, once
+    edit_json(folder / "config.json", eos_token_id=99)  # outside the vocabulary, of which transformers warns
     load_model(spec(folder))
     assert (capfd.readouterr(), caplog.messages) == (("", ""), [])
     assert (torch.load, logging.get_verbosity(), current_hook()) == (unpickle, verbosity, hook)
     assert dict(os.environ) == environment
+    edit_json(folder / "config.json", eos_token_id=98)  # another one, since it warns once of each
     AutoModelForCausalLM.from_pretrained(folder)
     assert "Loading weights" in capfd.readouterr().err
     assert any("eos_token_id must be" in message for message in caplog.messages)

@@ -80,7 +80,7 @@ def test_match_length_budgets_and_names(make_context: MakeContext) -> None:
     wide = Budget(max_nodes=40)
     both = MatchLength(copy="copy", otherwise="neural", min_match=1, budget=BUDGET, otherwise_budget=wide)
     assert both.uses() == ("copy", "neural")
-    assert choose(both, hit) == Choice("copy", BUDGET)
+    assert choose(both, hit) == Choice("copy", BUDGET, ("neural",))
     assert choose(both, miss) == Choice("neural", wide)
     alone = MatchLength(copy="copy", min_match=1, budget=BUDGET)
     assert alone.uses() == ("copy",)

@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from attrs import evolve
+from rich.console import Console
+
+from draftmux.bench.contenders import Output
+from draftmux.bench.conversation import Prompt
+from draftmux.bench.html import render
+from draftmux.bench.plot import DARK, LIGHT, draw, draw_each
+from draftmux.bench.report import make_report, write_json
+from draftmux.bench.run import Measured, Plan, Trial, Unit, measure
+from draftmux.bench.suites import Row, Suite
+from draftmux.bench.table import print_report
+from draftmux.engine.metrics import STAGES, Metrics
+from draftmux.testing.drafters import Empty, Oracle
+
+if TYPE_CHECKING:
+    from draftmux.backends.scripted import ScriptedTarget
+    from draftmux.bench.summary import Report
+
+Make = Callable[..., Any]
+RUN_KEYS = {
+    "pipeline",
+    "suite",
+    "prompts",
+    "tokens",
+    "tokens_per_second",
+    "speedup",
+    "speedup_interval",
+    "mean_acceptance_length",
+    "identical",
+    "identical_prompts",
+    "lossless",
+}
+
+
+def by_hand(
+    make_line_up: Make,
+    fake: Make,
+    target: ScriptedTarget,
+    answers: dict[str, Sequence[tuple[Sequence[int], float]]],
+    lossy: Sequence[str] = (),
+    **changes: Any,
+) -> Report:
+    """A report of made-up trials: for each contender and prompt, its tokens and seconds."""
+    generation = {key: changes.pop(key) for key in ("temperature",) if key in changes}
+    line_up = make_line_up([fake(name, [], lossless=name not in lossy) for name in answers], target, **generation)
+    units = []
+    for i in range(len(answers["plain"])):
+        trials = {
+            name: [Trial((Output(tuple(rows[i][0]), "", rows[i][1]),), rows[i][1])] for name, rows in answers.items()
+        }
+        units.append(Unit((Prompt(f"p{i}", "ab"[i % 2], (3,)),), trials))
+    return make_report(line_up, Measured(units, **changes), "suite", {"seed": 0, "repeat": 1}, "draftmux bench x.yaml")
+
+
+@pytest.fixture
+def real(make_line_up: Make, make_pipeline: Make, dummy_target: ScriptedTarget) -> Report:
+    """A measured report: the oracle is right for one prompt of two, and one drafter never has a draft."""
+    contenders = [
+        make_pipeline("plain", dummy_target),
+        make_pipeline("oracle", dummy_target, Oracle([[3, *[1] * 40]], k=3)),
+        make_pipeline("idle", dummy_target, Empty()),
+    ]
+    line_up = make_line_up(contenders, dummy_target)
+    suite = Suite("suite", (Row("a", "x", ("w3",)), Row("b", "y", ("w4",))))
+    return make_report(line_up, measure(line_up, suite, Plan()), "suite", {"seed": 0}, "draftmux bench oracle.yaml")
+
+
+def printed(report: Report, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    print_report(report, console)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_json_layout(real: Report, tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    write_json(real, path)
+    data = json.loads(path.read_text("utf-8"))
+    assert data["command"] == "draftmux bench oracle.yaml"
+    assert data["partial"] is False
+    assert {"line", "cpu", "threads", "dtype", "torch", "transformers"} <= set(data["machine"])
+    assert [run["pipeline"] for run in data["runs"]] == ["plain", "oracle", "idle"]
+    assert all(set(run) >= RUN_KEYS for run in data["runs"])
+    plain, oracle, idle = data["runs"]
+    assert (plain["speedup"], plain["speedup_interval"]) == (1, [1, 1])
+    assert [run["tokens"] for run in data["runs"]] == [32, 32, 32]
+    assert all(run["suite"] == "suite" and run["prompts"] == 2 and run["identical"] is True for run in data["runs"])
+    # 16 tokens by 3 + 1 are 4 passes; the other prompt takes 16.
+    assert oracle["mean_acceptance_length"] == pytest.approx(1 + 12 / 20)
+    assert oracle["acceptance_by_position"] == [1, 1, 1]
+    assert (oracle["drafted"], oracle["accepted"], oracle["acceptance_rate"]) == (12, 12, 1)
+    assert oracle["drafters"]["d"]["share_of_steps"] == pytest.approx(4 / 20)
+    assert oracle["drafters"]["d"]["share_of_tokens"] == pytest.approx(12 / 32)
+    assert oracle["rows_per_pass"] == pytest.approx(32 / 20)
+    assert idle["acceptance_rate"] is None
+    assert set(oracle["categories"]) == {"x", "y"}
+    assert [unit["prompt"] for unit in oracle["units"]] == ["a", "b"]
+
+
+def test_stage_shares_add_up(real: Report) -> None:
+    for run in real.runs:
+        assert list(run.stages) == ["prefill", *STAGES, "other"]
+        assert sum(run.stages.values()) == pytest.approx(1)
+        assert run.outside_model == pytest.approx(1 - run.stages["prefill"] - run.stages["score"])
+
+
+def test_figures_of_a_known_case(make_line_up: Make, fake: Make, dummy_target: ScriptedTarget) -> None:
+    ones = [1] * 10
+    report = by_hand(
+        make_line_up,
+        fake,
+        dummy_target,
+        {"plain": [(ones, 1.0), (ones, 1.0)], "x": [(ones, 0.5), ([1] * 9 + [2], 0.25)]},
+    )
+    run = report.runs[1]
+    assert run.totals.rate == pytest.approx(20 / 0.75)
+    assert run.speedup == pytest.approx(2 / 0.75)
+    assert run.speedup_interval == pytest.approx((2, 4))
+    assert dict(run.categories) == pytest.approx({"a": 2, "b": 4})
+    assert [unit.speedup for unit in run.units] == pytest.approx([2, 4])
+    assert run.as_dict()["request_tokens_per_second"] == pytest.approx({"mean": 30, "p50": 30, "p95": 39})
+    assert run.as_dict()["identical"] is False
+    assert run.as_dict()["identical_prompts"] == 1
+    assert run.mean_acceptance_length is None
+    [difference] = run.as_dict()["differences"]
+    assert (difference["prompt"], difference["index"], difference["margin"]) == ("p1", 9, 3.0)
+    assert difference["verdict"] == "breach"
+    assert any("x must give the text of plain and does not for 1 of 2" in note for note in report.notes)
+
+
+def test_agreement_with_transformers_is_reported_when_it_ran(
+    make_line_up: Make, fake: Make, dummy_target: ScriptedTarget
+) -> None:
+    same, other = ([1, 1], 1.0), ([1, 5], 1.0)
+    answers = {"plain": [same, same], "x": [same, other], "transformers": [other, other]}
+    report = by_hand(make_line_up, fake, dummy_target, answers)
+    x = report.runs[1].as_dict()
+    assert (x["identical_prompts"], x["identical_to_transformers"], x["identical_prompts_to_transformers"]) == (
+        1,
+        False,
+        1,
+    )
+    assert [d["prompt"] for d in x["differences_from_transformers"]] == ["p0"]
+    assert report.runs[2].as_dict()["identical_to_transformers"] is True
+    assert "identical to transformers" in render(report, None)
+    assert (
+        "identical_to_transformers"
+        not in by_hand(make_line_up, fake, dummy_target, {"plain": [same]}).runs[0].as_dict()
+    )
+
+
+def test_lossy_runs_are_marked_everywhere(make_line_up: Make, fake: Make, dummy_target: ScriptedTarget) -> None:
+    answers = {"plain": [([1, 1], 1.0)], "x": [([1, 5], 0.5)]}
+    report = by_hand(make_line_up, fake, dummy_target, answers, lossy=["x"])
+    assert [run["lossless"] for run in report.as_dict()["runs"]] == [True, False]
+    assert report.as_dict()["runs"][1]["differences"][0]["verdict"] == "reported"
+    assert re.search(r"^ ?x lossy ", printed(report), re.MULTILINE)
+    assert "x is lossy" in printed(report)
+    assert 'x <span class="tag warn">lossy</span>' in render(report, None)
+
+
+def test_notes_say_what_did_not_work(
+    real: Report, make_line_up: Make, fake: Make, dummy_target: ScriptedTarget
+) -> None:
+    assert "idle: drafter 'd' never had a draft." in real.notes
+    assert not any("oracle" in note for note in real.notes)
+    answers = {"plain": [([1], 1.0)], "transformers": [([2], 1.0)]}
+    warm = by_hand(make_line_up, fake, dummy_target, answers, temperature=0.8)
+    assert any("random numbers of its own" in note for note in warm.notes)
+    assert warm.as_dict()["runs"][1]["differences"][0]["verdict"] == "reported"
+
+
+def test_faults_of_plugins_are_named(real: Report) -> None:
+    from draftmux.bench.notes import _run_notes
+
+    metrics = Metrics()
+    metrics.faults["drafter 'd': ValueError: x"] = 3
+    notes = list(_run_notes(evolve(real.runs[1], metrics=metrics), "float64"))
+    assert notes == ["oracle: a plugin failed 3 times and was passed over: drafter 'd': ValueError: x"]
+
+
+def test_one_prompt_has_no_interval(make_line_up: Make, fake: Make, dummy_target: ScriptedTarget) -> None:
+    report = by_hand(make_line_up, fake, dummy_target, {"plain": [([1], 1.0)], "x": [([1], 0.5)]})
+    assert report.as_dict()["runs"][1]["speedup_interval"] is None
+    assert report.as_dict()["runs"][1]["speedup"] == 2
+    assert report.as_dict()["runs"][1]["categories"] == {}
+    assert "2.00x" in printed(report)
+    assert draw(report)
+    assert render(report, None)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_outputs_without_a_token(
+    make_line_up: Make, fake: Make, dummy_target: ScriptedTarget, tmp_path: Path, count: int
+) -> None:
+    report = by_hand(make_line_up, fake, dummy_target, {"plain": [((), 1.0)] * count, "x": [((), 0.0)] * count})
+    for run in report.as_dict()["runs"]:
+        assert (run["tokens"], run["tokens_per_second"], run["speedup"]) == (0, 0, None)
+        assert (run["speedup_interval"], run["identical"]) == (None, True)
+    write_json(report, tmp_path / "out.json")
+    assert "0.0" in printed(report)
+    assert draw(report)
+    assert render(report, None)
+
+
+def test_table_fits_a_terminal(real: Report) -> None:
+    long = evolve(real, runs=(*real.runs, evolve(real.runs[1], pipeline="transformers-prompt-lookup")))
+    text = printed(long, width=80)
+    assert "…" not in text
+    assert re.search(r"transformers- +\d", text)
+    assert "12/12" in text
+    assert "2/2" in text
+    assert "draftmux bench oracle.yaml" in text
+    assert "float64" in text
+
+
+def test_partial_reports_say_so(make_line_up: Make, fake: Make, dummy_target: ScriptedTarget) -> None:
+    report = by_hand(
+        make_line_up,
+        fake,
+        dummy_target,
+        {"plain": [([1], 1.0)]},
+        stopped="interrupted",
+        skipped=["prompt q is too long"],
+    )
+    assert report.as_dict()["partial"] is True
+    assert "partial: interrupted" in printed(report)
+    assert "skipped: prompt q is too long" in printed(report)
+    assert "<strong" in render(report, None)
+    assert "Skipped: prompt q is too long" in render(report, None)
+
+
+class Page(HTMLParser):
+    """Collects what a page refers to and whether its elements are closed."""
+
+    VOID = ("meta", "img", "source", "br", "link", "input")
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.references: list[str] = []
+        self.text: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.references += [value or "" for name, value in attrs if name in ("src", "srcset", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_html_needs_nothing_else(real: Report, tokenizer: Any) -> None:
+    page = render(real, tokenizer)
+    found = Page(page)
+    assert found.open == []
+    assert found.tags.isdisjoint({"script", "link", "iframe", "object", "base", "a"})
+    assert "http" not in page
+    assert "url(" not in page
+    assert "@import" not in page
+    assert len(found.references) == 4  # two charts, each for light and dark
+    assert all(reference.startswith("data:image/png;base64,") for reference in found.references)
+    assert "prefers-color-scheme: dark" in page
+    assert 'name="viewport"' in page
+
+
+def test_html_escapes_names_and_shows_differing_texts_side_by_side(
+    make_line_up: Make, fake: Make, dummy_target: ScriptedTarget, tokenizer: Any
+) -> None:
+    evil = '<script>alert("x")</script>'
+    answers = {"plain": [([1, 1, 4], 1.0)], evil: [([1, 1, 5, 6], 0.5)]}
+    page = render(by_hand(make_line_up, fake, dummy_target, answers), tokenizer)
+    assert "<script" not in page
+    assert Page(page).open == []
+    assert evil in "".join(Page(page).text)
+    assert '<span class="same">w1 w1 w</span><mark>4</mark>' not in page
+    assert '<span class="same">w1 w1</span><mark> w4</mark>' in page
+    assert '<span class="same">w1 w1</span><mark> w5 w6</mark>' in page
+
+
+def test_plots_are_pictures_with_bars_in_them(real: Report) -> None:
+    from matplotlib.image import imread
+
+    light, dark = (imread(io.BytesIO(draw(real, theme))) for theme in (LIGHT, DARK))
+    assert light.shape == dark.shape
+    assert light.shape[1] > 1000
+    assert light[0, 0, :3].mean() == 1
+    assert dark[0, 0, :3].mean() < 0.2
+    assert light[..., :3].std() > 0.05
+    assert len(draw_each(real, LIGHT)) == 2
+
+
+def test_a_plot_without_drafts_has_speedups_alone(make_line_up: Make, fake: Make, dummy_target: ScriptedTarget) -> None:
+    report = by_hand(make_line_up, fake, dummy_target, {"plain": [([1], 1.0)], "a $b$ \\frac": [([1], 0.5)]})
+    assert len(draw_each(report, LIGHT)) == 1
+    assert draw(report).startswith(b"\x89PNG")

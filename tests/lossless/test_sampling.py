@@ -1,0 +1,144 @@
+"""The draw: uniforms by the book, the right law, the lowest id on ties, transformers' own processors and order."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from draftmux.generation import Generation
+from draftmux.sampling import RuleContext, SamplingRule, gumbel, uniforms
+from draftmux.testing import strategies as some
+from draftmux.testing.drafters import TreeOracle
+from draftmux.testing.harness import Trial, assemble, serve
+from draftmux.testing.reference import Ask, uniform
+from draftmux.testing.targets import MODEL_VOCAB, MODELS, hash_law, model_law, random_table, scripted, table_law, tiny_model, tiny_target
+from draftmux.tree import ROOT
+from draftmux.types import Context, Draft, Scores
+
+WIDE = 1 << 40
+
+
+@pytest.mark.parametrize(
+    ("seed", "position", "token", "value"),
+    [
+        (0, 0, 0, 0.652448486374),
+        (0, 1, 0, 0.276233582278),
+        (0, 0, 1, 0.701212109522),
+        (7, 10, 123, 0.273527246322),
+    ],
+)
+def test_reference_uniforms(seed: int, position: int, token: int, value: float) -> None:
+    assert float(uniforms(seed, position, 200)[token]) == pytest.approx(value, abs=1e-12)
+    assert uniform(seed, position, token) == pytest.approx(value, abs=1e-12)
+
+
+@settings(max_examples=50)
+@given(seed=st.integers(0, (1 << 64) - 1), position=st.integers(0, WIDE))
+def test_uniforms_are_the_scalar_formula(seed: int, position: int) -> None:
+    found = uniforms(seed, position, 9).tolist()
+    assert found == [uniform(seed, position, token) for token in range(9)]
+    assert all(0 < u < 1 for u in found)
+
+
+def test_noise_is_finite_for_every_uniform_that_can_occur() -> None:
+    ends = torch.tensor([0.5, 2.0**52 - 0.5], dtype=torch.float64) * 2.0**-52
+    assert (-torch.log(-torch.log(ends))).isfinite().all()
+    assert gumbel(3, 5, 1000).isfinite().all()
+
+
+def test_uniforms_are_uniform_and_neighbours_unrelated() -> None:
+    table = np.stack([uniforms(11, position, 512).numpy() for position in range(128)])  # (128, 512)
+    counts = np.histogram(table, bins=20, range=(0, 1))[0]
+    assert ((counts - counts.mean()) ** 2 / counts.mean()).sum() < 50  # chi-square, 19 degrees: p < 1e-4
+    for shifted in (np.roll(table, 1, axis=0), np.roll(table, 1, axis=1), uniforms(12, 0, 512).numpy()[None]):
+        assert abs(np.corrcoef(table.ravel(), np.broadcast_to(shifted, table.shape).ravel())[0, 1]) < 0.02
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 2.0])
+def test_two_drawn_tokens_follow_the_enumerated_law(temperature: float) -> None:
+    """Every pair of tokens over 5 ids, drawn through the engine with one seed after another, drafts and all."""
+    size, draws = 5, 1500
+    table = random_table(3, size)
+    law = torch.softmax(torch.tensor(table, dtype=torch.float64) / temperature, -1).numpy()
+    target = scripted(table_law(table), size)
+    asks = [
+        Ask((2,), Generation(max_new_tokens=2, temperature=temperature, seed=seed), f"request-{seed}")
+        for seed in range(draws)
+    ]
+    drafter = TreeOracle([(2, a) for a in range(size)], size, k=1, distractors=4)
+    outcomes = serve(assemble(target, {"tree": drafter}), asks, max_batch=8)
+    found = Counter(outcome.finished.tokens for outcome in outcomes.values())
+    expected = {(a, b): draws * law[2, a] * law[a, b] for a, b in itertools.product(range(size), repeat=2)}
+    chi_square = sum((found[pair] - count) ** 2 / count for pair, count in expected.items())
+    assert chi_square < 62  # 24 degrees of freedom: p < 3e-5
+
+
+@settings(max_examples=60)
+@given(seed=some.SEEDS, levels=st.integers(1, 3), data=st.data())
+def test_ties_go_to_the_lowest_id(seed: int, levels: int, data: Any) -> None:
+    target = scripted(hash_law(seed, 7, levels), 7)
+    trial = Trial.prepare(target, [Ask((1, 2), Generation(max_new_tokens=10))])
+    trial.check(data.draw(some.drafter_sets(7)), data.draw(some.routers()))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=8)
+@given(data=st.data())
+def test_greedy_text_is_that_of_transformers_generate(name: str, data: Any) -> None:
+    """An oracle from outside: transformers' own loop, cache, processors and stopping."""
+    eos_ids = data.draw(st.frozensets(st.integers(0, MODEL_VOCAB - 1), max_size=4))
+    prompt = data.draw(some.prompts(MODEL_VOCAB, 12))
+    generation = data.draw(some.generations(MODEL_VOCAB, 14, temperature=0.0, ignore_eos=False))
+    generation = evolve(generation, min_new_tokens=min(generation.min_new_tokens, generation.max_new_tokens))
+    text = _generate(name, prompt, generation, eos_ids).sequences[0].tolist()
+    parts = assemble(tiny_target(name, eos_ids=eos_ids), {"tree": TreeOracle([text], MODEL_VOCAB, k=4)})
+    found = serve(parts, [Ask(prompt, generation)])["request"].finished
+    assert [*prompt, *found.tokens] == text
+
+
+@settings(max_examples=15)
+@given(data=st.data())
+def test_sampled_laws_are_those_of_transformers_generate(data: Any) -> None:
+    """What our processors and warpers make of the logits, at every position of a text that transformers sampled."""
+    prompt = data.draw(some.prompts(MODEL_VOCAB, 5))
+    temperature = data.draw(st.sampled_from((0.3, 1.0, 2.0)))
+    generation = data.draw(some.generations(MODEL_VOCAB, 6, temperature=temperature, ignore_eos=False, min_new_tokens=0))
+    sampled = _generate("llama", prompt, generation, frozenset())
+    text, law = sampled.sequences[0].tolist(), model_law("llama")
+    rule = SamplingRule.build(generation, RuleContext(MODEL_VOCAB, len(prompt), frozenset(), "cpu"))
+    for step, scores in enumerate(sampled.scores):
+        tokens = np.array(text[: len(prompt) + step])
+        context = Context("request", tokens, len(prompt), 1, {}, [], generation)
+        logits = torch.tensor([law(tuple(tokens.tolist()))], dtype=torch.float64)
+        found = rule.at(context, Draft.empty(), Scores(logits)).logits(ROOT)
+        assert (found.softmax(-1) - scores[0].double().softmax(-1)).abs().max() < 1e-5
+
+
+def _generate(name: str, tokens: tuple[int, ...], g: Generation, eos_ids: frozenset[int]) -> Any:
+    warpers = {"temperature": g.temperature, "top_p": g.top_p, "typical_p": g.typical_p}
+    warpers |= {"top_k": g.top_k or None, "min_p": g.min_p or None}
+    ids = torch.tensor([tokens])
+    return tiny_model(name).generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=g.max_new_tokens,
+        min_new_tokens=g.min_new_tokens or None,
+        repetition_penalty=g.repetition_penalty,
+        no_repeat_ngram_size=g.no_repeat_ngram_size,
+        bad_words_ids=g.bad_word_ids or None,
+        sequence_bias=[[[token], bias] for token, bias in g.logit_bias.items()] or None,
+        eos_token_id=sorted(eos_ids | set(g.stop_ids)) or None,
+        pad_token_id=0,
+        do_sample=not g.greedy,
+        return_dict_in_generate=True,
+        output_scores=True,
+        **({} if g.greedy else warpers),
+    )
