@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, evolve, field, fields
 
 from draftmux.config.load import read_pipeline
+from draftmux.config.spec import PluginSpec
 from draftmux.engine.guard import Guard
 from draftmux.engine.scheduler import Scheduler
 from draftmux.engine.step import Parts
 from draftmux.errors import RequestError, did_you_mean
 from draftmux.generation import Generation
 from draftmux.protocols import Resources
+from draftmux.routers.fixed import Fixed
+from draftmux.verifiers.exact_match import ExactMatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from draftmux.config.spec import PipelineSpec
     from draftmux.protocols import Drafter
     from draftmux.results import Delta, Result
+    from draftmux.types import Tap
 
 
 def load(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Pipeline:
@@ -47,11 +51,10 @@ class Pipeline:
         """Bind every part. `share` lends its loaded target, when both want the same one."""
         router, verifier = spec.router.plugin, spec.verifier.plugin
         wanted = {name: s.plugin for name, s in spec.drafters.items() if name in reachable(spec)}
-        taps = tuple(sorted({tap for plugin in (*wanted.values(), router) for tap in plugin.needs.taps}))
-        if share is not None and shareable(spec, share.spec, taps):
+        if share is not None and shareable(spec, share.spec):
             backend = share.parts.backend
         else:
-            backend = spec.backend.plugin.bind(spec.models.get("target"), taps)
+            backend = spec.backend.plugin.bind(spec.models.get("target"), wanted_taps(spec))
         drafters = _bind_drafters(wanted, Resources(backend.tokenizer, backend, spec.models))
         resources = Resources(backend.tokenizer, backend, spec.models, drafters)
         chosen = {name: drafters[name] for name in router.uses() or drafters}
@@ -155,10 +158,29 @@ def reachable(spec: PipelineSpec) -> set[str]:
     return found
 
 
-def shareable(spec: PipelineSpec, other: PipelineSpec, taps: tuple[Any, ...]) -> bool:
-    """Whether two pipelines can use one loaded target."""
-    same = (spec.backend.use, spec.backend.options) == (other.backend.use, other.backend.options)
-    return same and spec.models.get("target") == other.models.get("target") and not taps
+def wanted_taps(spec: PipelineSpec) -> tuple[Tap, ...]:
+    """Every tap that the router or a reachable drafter needs, sorted."""
+    plugins = [spec.router.plugin, *(spec.drafters[name].plugin for name in reachable(spec))]
+    return tuple(sorted({tap for plugin in plugins for tap in plugin.needs.taps}))
+
+
+def shareable(spec: PipelineSpec, lender: PipelineSpec) -> bool:
+    """Whether `spec` can use the target that was loaded for `lender`: the same one, with all taps it needs."""
+    same = (spec.backend.use, spec.backend.options) == (lender.backend.use, lender.backend.options)
+    same = same and spec.models.get("target") == lender.models.get("target")
+    return same and set(wanted_taps(spec)) <= set(wanted_taps(lender))
+
+
+def plain_spec(spec: PipelineSpec) -> PipelineSpec:
+    """The pipeline without drafters, routing or a lossy verifier: the target's own text at the engine's own speed."""
+    return evolve(
+        spec,
+        drafters={},
+        router=PluginSpec("router", "fixed", Fixed(), {}),
+        verifier=PluginSpec("verifier", "exact-match", ExactMatch(), {}),
+        lossless=True,
+        description="",
+    )
 
 
 def _bind_drafters(plugins: Mapping[str, Any], resources: Resources) -> dict[str, Drafter]:

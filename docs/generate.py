@@ -63,7 +63,7 @@ def plugins(kind: str) -> Iterator[str]:
     for entry in registry():
         if (entry.kind, entry.package) == (kind, PACKAGE):
             cls = entry.load()
-            yield from (f"#### `{entry.name}`", "", f"{_sentence(entry.help)} {_prose(cls)}", "", *_declares(cls))
+            yield from (f"#### `{entry.name}`", "", _sentence(entry.help), "", _prose(cls), "", *_declares(cls))
             yield from options(entry.target) if option_fields(cls) else ["No options."]
             yield ""
 
@@ -111,7 +111,7 @@ def commands() -> Iterator[str]:
         inner = click.Context(command, parent=context, info_name=name)
         usage = " ".join(["draftmux", name, *command.collect_usage_pieces(inner)])
         yield from (f"### `draftmux {name}`", "", f"`{usage}`", "", _paragraphs(command.help or ""), "")
-        flags = [_flag(parameter, inner) for parameter in command.get_params(inner) if parameter.name != "help"]
+        flags = [_flag(parameter, inner) for parameter in command.get_params(inner) if "--help" not in parameter.opts]
         yield from table(("flag", "value", "default", "meaning"), [flag for flag in flags if flag])
         yield ""
 

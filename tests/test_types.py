@@ -190,6 +190,13 @@ def test_a_draft_keeps_no_hold_of_the_buffers_it_was_made_of() -> None:
     assert (draft.tokens.tolist(), draft.parents.tolist()) == ([1, 2], [-1, 0])
 
 
+@given(drafts())
+def test_a_draft_cannot_be_changed_after_it_was_checked(draft: Draft) -> None:
+    for array in (draft.tokens, draft.parents):
+        with pytest.raises(ValueError, match="read-only"):
+            array[:] = 0
+
+
 @pytest.mark.parametrize("kind", [np.int8, np.int32, np.uint16, np.uint64])
 def test_any_integer_type_will_do(kind: type) -> None:
     assert Draft.chain(np.array([1, 2], dtype=kind)).tokens.dtype == np.int64

@@ -6,21 +6,18 @@ Knows how each of them generates. Knows nothing of order, timing or statistics.
 from __future__ import annotations
 
 import time
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
-from attrs import evolve, frozen
+from attrs import frozen
 from transformers import GenerationConfig, LogitsProcessorList
 
 from draftmux.bench.comparable import PLAIN, PROMPT_LOOKUP, TRANSFORMERS
-from draftmux.config.spec import PluginSpec
 from draftmux.engine.scheduler import Scheduler
 from draftmux.errors import PipelineError
-from draftmux.pipeline import Pipeline, reachable
-from draftmux.routers.fixed import Fixed
+from draftmux.pipeline import Pipeline, plain_spec, wanted_taps
 from draftmux.sampling import RuleContext, SamplingRule
-from draftmux.verifiers.exact_match import ExactMatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -71,12 +68,14 @@ class PipelineContender:
         scheduler = Scheduler(pipeline.parts, pipeline.tokenizer, pipeline.lossless, max_batch=len(prompts))
         names = [scheduler.submit(prompt, generation) for prompt in prompts]
         results: dict[str, Result] = {}
-        with closing(scheduler.run()) as deltas:
-            for delta in deltas:
+        try:
+            for delta in scheduler.run():
                 if delta.error is not None:
                     raise delta.error
                 if delta.result is not None:
                     results[delta.request_id] = delta.result
+        finally:
+            scheduler.clear()  # after an error the others' rows of the cache are still taken
         return [Output(r.tokens, r.text, r.seconds, r.metrics) for r in map(results.__getitem__, names)]
 
 
@@ -166,7 +165,7 @@ def line_up(specs: Mapping[str, PipelineSpec], with_transformers: bool = False) 
     spec = next(iter(specs.values()))
     wanted = {PLAIN: plain_spec(spec), **specs}
     # Hidden-state taps are set when a target is loaded: whoever needs the most of them loads it, the others borrow it.
-    order = sorted(wanted, key=lambda name: -_tap_count(wanted[name]))
+    order = sorted(wanted, key=lambda name: -len(wanted_taps(wanted[name])))
     built: dict[str, Pipeline] = {}
     for name in order:
         built[name] = Pipeline.build(wanted[name], share=built.get(order[0]))
@@ -176,23 +175,6 @@ def line_up(specs: Mapping[str, PipelineSpec], with_transformers: bool = False) 
         contenders += _baselines(backend, spec)
     copies = len({id(pipeline.parts.backend) for pipeline in built.values()})
     return LineUp(tuple(contenders), backend, spec.generation, copies)
-
-
-def plain_spec(spec: PipelineSpec) -> PipelineSpec:
-    """The pipeline without drafters, routing or a lossy verifier: the target's own text at the engine's own speed."""
-    return evolve(
-        spec,
-        drafters={},
-        router=PluginSpec("router", "fixed", Fixed(), {}),
-        verifier=PluginSpec("verifier", "exact-match", ExactMatch(), {}),
-        lossless=True,
-        description="",
-    )
-
-
-def _tap_count(spec: PipelineSpec) -> int:
-    plugins = [spec.router.plugin, *(spec.drafters[name].plugin for name in reachable(spec))]
-    return len({tap for plugin in plugins for tap in plugin.needs.taps})
 
 
 def _baselines(backend: Any, spec: PipelineSpec) -> list[Contender]:

@@ -10,7 +10,7 @@ from attrs import frozen
 from jinja2 import Environment, StrictUndefined
 
 from draftmux.bench.plot import DARK, LIGHT, draw_each
-from draftmux.bench.table import interval_text, no_difference, number, percent
+from draftmux.bench.table import interval_text, no_difference, number, percent, times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Comparison:
 def render(report: Report, tokenizer: Any) -> str:
     """The page. `tokenizer` turns tokens into text; without one they are shown as ids."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(number=number, percent=percent, interval=interval_text)
+    environment.filters.update(number=number, percent=percent, times=times, interval=interval_text)
     environment.tests["no_difference"] = no_difference
     template = environment.from_string(files("draftmux.bench").joinpath("report.html.j2").read_text("utf-8"))
     positions = max((len(run.acceptance_by_position) for run in report.runs), default=0)

@@ -42,8 +42,9 @@ def _run_notes(run: Run, dtype: str) -> Iterator[str]:
     for fault, count in (run.metrics.faults if run.metrics is not None else {}).items():
         yield f"{run.pipeline}: a plugin failed {count} times and was passed over: {fault}"
     yield from _agreement_notes(run.pipeline, PLAIN, run.agreement, dtype)
-    if run.agreement_with_transformers is not None and run.pipeline not in (PROMPT_LOOKUP, TRANSFORMERS):
-        yield from _agreement_notes(run.pipeline, TRANSFORMERS, run.agreement_with_transformers, dtype)
+    outside = run.agreement_with_transformers
+    if outside is not None and outside.breaches and run.pipeline not in (PROMPT_LOOKUP, TRANSFORMERS):
+        yield from _agreement_notes(run.pipeline, TRANSFORMERS, outside, dtype)
 
 
 def _agreement_notes(name: str, reference: str, agreement: Agreement, dtype: str) -> Iterator[str]:

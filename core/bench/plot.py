@@ -52,7 +52,8 @@ def _png(report: Report, theme: Theme, charts: Sequence[Any]) -> bytes:
     for axes, chart in zip(figure.subplots(1, len(charts), squeeze=False)[0], charts, strict=True):
         chart(axes, report, colours, theme)
     buffer = BytesIO()
-    FigureCanvasAgg(figure).print_png(buffer)
+    FigureCanvasAgg(figure)
+    figure.savefig(buffer, format="png")
     return buffer.getvalue()
 
 

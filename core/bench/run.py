@@ -13,7 +13,7 @@ from attrs import define, evolve, field, frozen
 
 from draftmux.bench.comparable import PLAIN
 from draftmux.bench.conversation import Conversation, Prompt
-from draftmux.errors import DraftmuxError, RequestError
+from draftmux.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ class Measured:
     units: list[Unit] = field(factory=list)
     skipped: list[str] = field(factory=list)
     stopped: str | None = None
-    error: DraftmuxError | None = None
+    error: Exception | None = None
 
 
 def trial_count(line_up: LineUp, suite: Suite, plan: Plan) -> int:
@@ -86,8 +86,8 @@ def measure(line_up: LineUp, suite: Suite, plan: Plan, tick: Tick = lambda done,
         _Run(line_up, plan, tick, measured).everything(suite)
     except KeyboardInterrupt:
         measured.stopped = "interrupted"
-    except DraftmuxError as error:
-        measured.stopped, measured.error = str(error), error
+    except Exception as error:  # hours of measuring must not be lost to one request; the caller raises it again
+        measured.stopped, measured.error = str(error) or type(error).__name__, error
     return measured
 
 

@@ -47,8 +47,7 @@ def speedup_interval(ours: Totals, plain: Totals, seed: int = 0) -> tuple[float,
         return None
     # How often each unit is drawn, (draws, U): the same units for both sides, which is what pairing means.
     drawn = np.random.default_rng(seed).multinomial(count, [1 / count] * count, size=DRAWS)
-    rates = [_ratio(drawn @ totals.tokens, drawn @ totals.seconds, empty=np.nan) for totals in (ours, plain)]
-    ratios = _ratio(*rates, empty=np.nan)
+    ratios = _ratio(_rates(drawn, ours), _rates(drawn, plain), empty=np.nan)
     ratios = ratios[np.isfinite(ratios)]
     if not len(ratios):
         return None
@@ -66,6 +65,11 @@ def share(part: float, whole: float) -> float | None:
     return part / whole if whole and math.isfinite(whole) else None
 
 
+def _rates(drawn: NDArray[np.int64], totals: Totals) -> NDArray[np.float64]:
+    return _ratio(drawn @ totals.tokens, drawn @ totals.seconds, empty=np.nan)
+
+
 def _ratio(above: NDArray[np.float64], below: NDArray[np.float64], empty: float) -> NDArray[np.float64]:
-    above, below = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
-    return np.divide(above, below, out=np.full(np.broadcast(above, below).shape, empty), where=below > 0)
+    result: NDArray[np.float64] = np.full(np.shape(below), empty)
+    np.divide(above, below, out=result, where=np.asarray(below) > 0)
+    return result

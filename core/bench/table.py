@@ -61,16 +61,16 @@ def _cells(run: Run) -> list[Text]:
         name.append(" lossy", style="bold yellow")
     metrics = run.metrics
     drafted = NONE if metrics is None else f"{metrics.accepted}/{metrics.drafted}"
-    cells = [
+    return [
+        name,
         Text(f"{run.totals.rate:.1f}"),
-        Text(number(run.speedup) + "x"),
+        Text(times(run.speedup)),
         Text(interval_text(run), style="dim" if no_difference(run) else ""),
-        number(run.mean_acceptance_length),
-        drafted,
-        f"{run.agreement.identical}/{run.agreement.prompts}",
-        percent(run.outside_model),
+        Text(number(run.mean_acceptance_length)),
+        Text(drafted),
+        Text(f"{run.agreement.identical}/{run.agreement.prompts}"),
+        Text(percent(run.outside_model)),
     ]
-    return [name, *(Text(cell) if isinstance(cell, str) else cell for cell in cells)]
 
 
 def no_difference(run: Run) -> bool:
@@ -92,6 +92,11 @@ def interval_text(run: Run) -> str:
 def number(value: float | None, digits: int = 2) -> str:
     """A figure, or a dash where there is none."""
     return NONE if value is None else f"{value:.{digits}f}"
+
+
+def times(value: float | None) -> str:
+    """A ratio such as `1.52x`, or a dash where there is none."""
+    return NONE if value is None else f"{value:.2f}x"
 
 
 def percent(value: float | None) -> str:

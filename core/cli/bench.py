@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from attrs import asdict, frozen
 
+from draftmux.bench.suites import SUITES, from_file
 from draftmux.cli.options import set_option, threads_option, use_threads
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from draftmux.bench.run import Tick
     from draftmux.bench.suites import Suite
     from draftmux.bench.summary import Report
-    from draftmux.errors import DraftmuxError
 
 ARGUMENTS = "draftmux.bench.arguments"
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -70,11 +70,13 @@ class Options:
 
 @click.command("bench", cls=_Recorded)
 @click.argument("pipelines", metavar="PIPELINE...", nargs=-1, required=True)
-@click.option("--suite", type=click.Choice(["humaneval"]), help="A prompt set that is installed.")
+@click.option("--suite", type=click.Choice(sorted(SUITES)), help="A prompt set that is installed.")
 @click.option("--prompts", type=FILE, help="Your own: JSON Lines, with `turns` or `prompt` in each line.")
 @click.option("--limit", type=POSITIVE, help="Only the first rows.")
 @click.option("--max-new-tokens", type=POSITIVE, help="Tokens to generate at most, for all pipelines.")
-@click.option("--baseline", type=click.Choice(["transformers"]), help="Also run its own generate and prompt lookup.")
+@click.option(
+    "--baseline", type=click.Choice(["transformers"]), help="Also run that library's generate and prompt lookup."
+)
 @click.option("--json", type=FILE, help="Write all figures.")
 @click.option("--plot", type=FILE, help="Draw speed-ups and acceptance by position, as PNG.")
 @click.option("--html", type=FILE, help="Write a report that is one HTML file.")
@@ -85,7 +87,7 @@ class Options:
 @set_option
 @threads_option
 @click.pass_context
-def bench(context: click.Context, **given: Any) -> None:
+def bench(context: click.Context, /, **given: Any) -> None:
     """Compare pipelines with plain decoding, side by side.
 
     Each prompt is run by every contender before the next one, in an order drawn anew, all on one loaded target: plain
@@ -105,8 +107,6 @@ def bench(context: click.Context, **given: Any) -> None:
 
 
 def _suite(options: Options) -> Suite:
-    from draftmux.bench.suites import SUITES, from_file
-
     suite = SUITES[options.suite]() if options.suite is not None else from_file(options.prompts or Path())
     return suite.first(options.limit)
 
@@ -128,7 +128,7 @@ def _line_up(options: Options) -> LineUp:
     return line_up(specs, with_transformers=options.baseline is not None)
 
 
-def _measure(options: Options, line_up: LineUp, suite: Suite, command: str) -> tuple[Report, DraftmuxError | None]:
+def _measure(options: Options, line_up: LineUp, suite: Suite, command: str) -> tuple[Report, Exception | None]:
     """Run, then judge. Raises what broke off the run if nothing was measured before."""
     from draftmux.bench.report import make_report
     from draftmux.bench.run import Plan, measure, trial_count

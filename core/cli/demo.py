@@ -105,10 +105,11 @@ def plain_spec(spec: Any) -> Any:
 
 
 def colours_of(pipeline: Pipeline) -> dict[str, str]:
-    """A colour for every drafter that may guess a token."""
+    """A colour for every drafter that may guess a token; one made of others passes on their guesses."""
     from draftmux.pipeline import reachable
 
-    return dict(zip(sorted(reachable(pipeline.spec)), COLOURS * 9, strict=False))
+    guessers = [name for name in sorted(reachable(pipeline.spec)) if not pipeline.spec.drafters[name].plugin.uses()]
+    return dict(zip(guessers, COLOURS * 9, strict=False))
 
 
 def legend(colours: dict[str, str]) -> Text:

@@ -13,6 +13,15 @@ if TYPE_CHECKING:
 STAGES = ("route", "propose", "score", "accept", "commit", "observe")
 
 
+def _sum(one: Any, two: Any) -> Any:
+    """Sum of numbers or counters; unlike Counter's own, it keeps zeros: a drafter that never drafted must show."""
+    if not isinstance(one, Counter):
+        return one + two
+    total = Counter(one)
+    total.update(two)
+    return total
+
+
 @define
 class Metrics:
     """Sums over the steps of one request; add them up to speak of many."""
@@ -47,7 +56,7 @@ class Metrics:
         total = Metrics()
         for name in self.__slots__:
             if not name.startswith("_"):
-                setattr(total, name, getattr(self, name) + getattr(other, name))
+                setattr(total, name, _sum(getattr(self, name), getattr(other, name)))
         return total
 
     @property

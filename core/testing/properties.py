@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from attrs import define, field
 
 from draftmux.errors import PluginError
@@ -15,7 +14,7 @@ from draftmux.protocols import Row
 from draftmux.testing.drafters import grow_tree
 from draftmux.testing.harness import NEAR, assemble, check_outcome, open_sequences, serve
 from draftmux.testing.routers import Watching
-from draftmux.types import Budget
+from draftmux.types import Budget, Tap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +85,9 @@ class TreePasses:
         for fed, row, scores in zip(taking, rows, self.target.score(rows), strict=True):
             for node in range(-1, len(row.draft)):
                 path = row.draft.tokens[row.draft.path_to(node)].tolist()
-                check_close(scores.logits[node + 1], whole_forward(self.target.model, [*fed.tokens, *path])[0], self.near)
+                check_close(
+                    scores.logits[node + 1], whole_forward(self.target.model, [*fed.tokens, *path])[0], self.near
+                )
         for fed, row in zip(taking, rows, strict=True):
             self._commit(fed, row)
         for fed in self.open:
@@ -122,21 +123,38 @@ def whole_forward(model: Any, tokens: Sequence[int]) -> tuple[Tensor, Any]:
 def check_close(found: Tensor, expected: Tensor, near: float = NEAR) -> None:
     """Same shape, and every entry as near as that."""
     assert found.shape == expected.shape, f"shape {tuple(found.shape)} should be {tuple(expected.shape)}"
-    worst = float((found - expected).abs().max())
+    worst = max((found - expected).abs().flatten().tolist(), default=0.0)
     assert worst <= near, f"values are off by {worst}"
 
 
-def check_taps(target: TransformersTarget, ask: Ask, drafter: SequenceDrafter) -> None:
-    """At every step a plugin sees the tapped states of exactly the positions that the last pass committed."""
+def check_taps(target: TransformersTarget, taps: Sequence[Tap], ask: Ask, drafter: SequenceDrafter) -> None:
+    """At every step a plugin sees the tapped states of exactly the positions that the last pass committed.
+
+    `target` taps the residual stream after its first layer and more; that one is compared with transformers' own.
+    """
     watch = Watching()
     serve(assemble(target, {"drafter": drafter}, watch), [ask])
     counts = [len(ask.tokens) - 1, *(len(step.committed) for step in watch.steps[:-1])]
     for context, count in zip(watch.contexts, counts, strict=True):
-        opened = target.open(context.tokens.tolist())
-        target.close(opened.sequence)
-        assert set(context.taps) == set(opened.taps)
-        for tap, states in context.taps.items():
-            check_close(states, opened.taps[tap][len(opened.taps[tap]) - count :])
+        fresh = _fresh_taps(target, context.tokens.tolist())
+        assert set(context.taps) == set(taps)
+        for tap in taps:
+            check_close(context.taps[tap], fresh[tap][len(fresh[tap]) - count :])
+
+
+def _fresh_taps(target: TransformersTarget, tokens: list[int]) -> dict[Tap, Tensor]:
+    """Tapped states of every token but the last: from a prefill, and where transformers gives them, from there."""
+    import torch
+
+    opened = target.open(tokens)
+    target.close(opened.sequence)
+    fresh = dict(opened.taps)
+    if len(tokens) > 1:
+        with torch.inference_mode():
+            states = target.model(input_ids=torch.tensor([tokens[:-1]]), output_hidden_states=True).hidden_states
+        target.recorder.take()
+        fresh[Tap(0, "resid_post")] = states[1][0]
+    return fresh
 
 
 def check_skip(trial: Trial, parts: Parts, culprit: str, max_batch: int = 1) -> dict[str, Outcome]:
@@ -179,5 +197,3 @@ def _course(outcome: Outcome) -> Any:
     metrics = outcome.finished.metrics
     steps = [tuple((piece.token, piece.source) for piece in delta.pieces) for delta in outcome.deltas]
     return steps, metrics.drafted, metrics.accepted, dict(metrics.steps_by_drafter), dict(metrics.faults)
-
-

@@ -134,9 +134,7 @@ class _Loop:
     def _decode(self, ids: Sequence[int]) -> str:
         if self.target.tokenizer is None:
             return ""
-        return str(
-            self.target.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        )
+        return str(self.target.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def _processed(self, prefix: list[int]) -> list[float]:
         import torch

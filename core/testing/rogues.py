@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from draftmux.drafting import SequenceDrafter
     from draftmux.protocols import Drafter, DraftRequest, Resources, Verifier
     from draftmux.sampling import Sampler
-    from draftmux.types import Budget, Context, Scores, Step
+    from draftmux.types import Context, Scores, Step
 
 FAR_TOO_MANY = 400
 NAP_SECONDS = 0.002
@@ -56,6 +56,13 @@ def _twin(draft: Draft, size: int) -> Draft:
     return Draft([*draft.tokens.tolist(), int(draft.tokens[0])], [*draft.parents.tolist(), ROOT])
 
 
+def _stale(draft: Draft, size: int) -> Draft:
+    """Legal, but changed after the draft worked out depths and children, which it will not do again."""
+    assert draft.children and len(draft.depths)
+    draft.tokens[:] = (draft.tokens + 1) % size
+    return draft
+
+
 def _raise(*_: Any) -> Any:
     raise RogueError("a rogue's own error")
 
@@ -67,7 +74,12 @@ DRAFTS: dict[str, Callable[[Draft, int], Any]] = {
     "id-beyond": _last_id(lambda size: size + 5),
     "too-many": lambda draft, size: Draft.chain(np.resize(draft.tokens, FAR_TOO_MANY)),
     "parents": _parents_out_of_order,
+    "stale": _stale,
     "twin": _twin,
+    "undeclared-tree": lambda draft, size: Draft(
+        [*draft.tokens.tolist(), (draft.tokens[0] + 1) % size], [*draft.parents.tolist(), ROOT]
+    ),
+    "sources": lambda draft, size: Draft(draft.tokens, draft.parents, sources=([],) * len(draft)),  # type: ignore[arg-type]
     "nan-q": _with_q(float("nan")),
     "heavy-q": _with_q(1.0),
     "list-q": lambda draft, size: Draft(draft.tokens, draft.parents, [[1 / size] * size] * len(draft)),  # type: ignore[arg-type]
@@ -83,7 +95,7 @@ BATCHES: dict[str, Callable[[list[Any]], Any]] = {
     "sleeps": lambda drafts: drafts,
 }
 CALLS = ("begin", "observe")
-HARMLESS = ("sleeps",)
+HARMLESS = ("sleeps", "stale")  # slow, or wrong guesses in a legal tree: no fault to count
 DRAFTER_MODES = (*DRAFTS, *BATCHES, *CALLS)
 
 
@@ -91,17 +103,21 @@ DRAFTER_MODES = (*DRAFTS, *BATCHES, *CALLS)
 class Rogue:
     """A drafter that spoils the drafts of `inner` as `mode` says; `DRAFTER_MODES` lists the modes.
 
-    `raises` does so at its third call only; `sleeps` is slow but right.
+    `raises` does so at its third call only; `sleeps` is slow but right, and `stale` never guesses right.
     """
 
     needs: ClassVar[Needs] = Needs()
-    emits: ClassVar[Emits] = Emits(tree=True)
 
     mode: str
     inner: SequenceDrafter
     vocab_size: int
     victims: frozenset[str] | None = None
     calls: itertools.count[int] = Factory(lambda: itertools.count(1))
+
+    @property
+    def emits(self) -> Emits:
+        """Trees, unless the rogue denies it."""
+        return Emits(tree=self.mode != "undeclared-tree")
 
     def uses(self) -> tuple[str, ...]:
         """No other drafter by name."""
@@ -152,6 +168,7 @@ CHOICES: dict[str, Callable[[list[str]], Any]] = {
     "string": lambda names: names[0],
     "unknown": lambda names: Choice("no-such-drafter"),
     "unknown-otherwise": lambda names: Choice(names[0], otherwise=("no-such-drafter",)),
+    "budget": lambda names: Choice(names[0], budget=None),  # type: ignore[arg-type]
     "otherwise-number": lambda names: Choice(names[0], otherwise=7),  # type: ignore[arg-type]
     "raises": _raise,
 }
@@ -193,6 +210,7 @@ DECISIONS: dict[str, Callable[[Acceptance, Draft, int], Any]] = {
     "node-beyond": lambda right, draft, size: Acceptance((*right.path, len(draft)), right.token),
     "node-negative": lambda right, draft, size: Acceptance((*right.path, -1), right.token),
     "node-twice": lambda right, draft, size: Acceptance((*right.path, 0, 0), right.token),
+    "token-float": lambda right, draft, size: Acceptance(right.path, right.token + 0.5),  # type: ignore[arg-type]
     "no-path": lambda right, draft, size: Acceptance(None, right.token),  # type: ignore[arg-type]
 }
 

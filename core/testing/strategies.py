@@ -46,7 +46,7 @@ def prompts(vocab_size: int, max_size: int = 6) -> st.SearchStrategy[tuple[int, 
 
 
 def generations(vocab_size: int, max_new_tokens: int = 16, **fixed: Any) -> st.SearchStrategy[Generation]:
-    """Any settings, greedy and sampled, that leave some token to choose; `fixed` ones as given."""
+    """Any settings, greedy and sampled, also such that leave no token to choose; `fixed` ones as given."""
     ids = st.integers(0, vocab_size - 1)
     settings: dict[str, st.SearchStrategy[Any]] = {
         "temperature": st.sampled_from((0.0, 0.0, 0.3, 1.0, 2.0)),
@@ -56,7 +56,7 @@ def generations(vocab_size: int, max_new_tokens: int = 16, **fixed: Any) -> st.S
         "min_p": st.sampled_from((0.0, 0.0, 0.1)),
         "typical_p": st.sampled_from((1.0, 1.0, 0.8)),
         "repetition_penalty": st.sampled_from((1.0, 1.0, 1.3, 0.8)),
-        "no_repeat_ngram_size": st.sampled_from((0, 0, 3)),
+        "no_repeat_ngram_size": st.sampled_from((0, 0, 1, 2, 3)),
         "bad_word_ids": st.lists(st.lists(ids, min_size=1, max_size=3), max_size=2),
         "logit_bias": st.dictionaries(ids, st.sampled_from((-5.0, -1.0, 2.0)), max_size=3),
         "min_new_tokens": st.sampled_from((0, 0, 3, 6)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,7 +76,7 @@ def _limited(law: Law, max_length: int) -> Law:
     return limited
 
 
-@lru_cache(maxsize=None)
+@cache
 def tiny_model(name: str, positions: int = 256) -> Any:
     """A random transformers model by name (`MODELS`) in float64, the same in every process.
 

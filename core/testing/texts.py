@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ LEARNT_FROM = ("the cat and the hat then the end ", "naïve café 🙂🙂 🙃 
 MERGES = 44
 
 
-@lru_cache(maxsize=None)
+@cache
 def byte_tokenizer() -> Any:
     """Byte-level BPE over 256 bytes with a few merges, some of them halves of characters; `END` is special."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers

@@ -1,19 +1,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from attrs import define, field
 
 from draftmux.backends.scripted import ScriptedTarget
 from draftmux.bench.contenders import Contender, LineUp, Output, PipelineContender
+from draftmux.bench.conversation import Prompt
+from draftmux.bench.report import make_report
+from draftmux.bench.run import Measured, Plan, Trial, Unit, measure
+from draftmux.bench.suites import Row, Suite
 from draftmux.config.spec import PipelineSpec, PluginSpec
 from draftmux.engine.step import Parts
 from draftmux.generation import Generation
 from draftmux.pipeline import Pipeline
 from draftmux.routers.fixed import Fixed
+from draftmux.testing.drafters import Empty, Oracle
 from draftmux.verifiers.exact_match import ExactMatch
+
+if TYPE_CHECKING:
+    from draftmux.bench.summary import Report
 
 VOCAB = 40  # of the tiny models, and of the tokenizer that goes with them: token i is the word wi
 
@@ -113,3 +121,37 @@ def make_line_up() -> MakeLineUp:
 def dummy_target(tokenizer: Any) -> ScriptedTarget:
     """A target that always writes token 1, well ahead of token 2 by 3 and of the others by 4."""
     return ScriptedTarget(lambda prefix: [0.0, 4.0, 1.0] + [0.0] * (VOCAB - 3), VOCAB, tokenizer=tokenizer)
+
+
+@pytest.fixture
+def by_hand(make_line_up: MakeLineUp, dummy_target: ScriptedTarget) -> Callable[..., Report]:
+    """A report of made-up trials: for each contender and prompt, its tokens and seconds."""
+
+    def make(
+        answers: dict[str, Sequence[tuple[Sequence[int], float]]],
+        lossy: Sequence[str] = (),
+        temperature: float = 0,
+        **measured: Any,
+    ) -> Report:
+        fakes = [Fake(name, [], lossless=name not in lossy) for name in answers]
+        units = []
+        for i in range(len(answers["plain"])):
+            made = {name: [Trial((Output(tuple(r[i][0]), "", r[i][1]),), r[i][1])] for name, r in answers.items()}
+            units.append(Unit((Prompt(f"p{i}", "ab"[i % 2], (3,)),), made))
+        line_up = make_line_up(fakes, dummy_target, temperature=temperature)
+        return make_report(line_up, Measured(units, **measured), "suite", {"seed": 0}, "draftmux bench x.yaml")
+
+    return make
+
+
+@pytest.fixture
+def real(make_line_up: MakeLineUp, make_pipeline: MakePipeline, dummy_target: ScriptedTarget) -> Report:
+    """A measured report: the oracle is right for one prompt of two, and one drafter never has a draft."""
+    contenders = [
+        make_pipeline("plain", dummy_target),
+        make_pipeline("oracle", dummy_target, Oracle([[3, *[1] * 40]], k=3)),
+        make_pipeline("idle", dummy_target, Empty()),
+    ]
+    line_up = make_line_up(contenders, dummy_target)
+    suite = Suite("suite", (Row("a", "x", ("w3",)), Row("b", "y", ("w4",))))
+    return make_report(line_up, measure(line_up, suite, Plan()), "suite", {"seed": 0}, "draftmux bench oracle.yaml")

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 import pytest
 from attrs import define, evolve, field, frozen
 
-from draftmux.bench.contenders import PipelineContender, TransformersContender, line_up, plain_spec
+from draftmux.bench.contenders import PipelineContender, TransformersContender, line_up
 from draftmux.drafters.ngram.pld import PromptLookup
 from draftmux.drafting import SequenceDrafter
 from draftmux.errors import PipelineError, PluginError, RequestError
 from draftmux.generation import Generation
+from draftmux.pipeline import plain_spec
 from draftmux.testing.targets import tiny_target
 from draftmux.types import Acceptance, Accepts, Draft, Needs, Tap
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
-from html.parser import HTMLParser
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +11,13 @@ import pytest
 from attrs import evolve
 from rich.console import Console
 
-from draftmux.bench.contenders import Output
-from draftmux.bench.conversation import Prompt
 from draftmux.bench.html import render
-from draftmux.bench.plot import DARK, LIGHT, draw, draw_each
-from draftmux.bench.report import make_report, write_json
-from draftmux.bench.run import Measured, Plan, Trial, Unit, measure
-from draftmux.bench.suites import Row, Suite
+from draftmux.bench.plot import draw
+from draftmux.bench.report import write_json
 from draftmux.bench.table import print_report
 from draftmux.engine.metrics import STAGES, Metrics
-from draftmux.testing.drafters import Empty, Oracle
 
 if TYPE_CHECKING:
-    from draftmux.backends.scripted import ScriptedTarget
     from draftmux.bench.summary import Report
 
 Make = Callable[..., Any]
@@ -41,39 +34,6 @@ RUN_KEYS = {
     "identical_prompts",
     "lossless",
 }
-
-
-def by_hand(
-    make_line_up: Make,
-    fake: Make,
-    target: ScriptedTarget,
-    answers: dict[str, Sequence[tuple[Sequence[int], float]]],
-    lossy: Sequence[str] = (),
-    **changes: Any,
-) -> Report:
-    """A report of made-up trials: for each contender and prompt, its tokens and seconds."""
-    generation = {key: changes.pop(key) for key in ("temperature",) if key in changes}
-    line_up = make_line_up([fake(name, [], lossless=name not in lossy) for name in answers], target, **generation)
-    units = []
-    for i in range(len(answers["plain"])):
-        trials = {
-            name: [Trial((Output(tuple(rows[i][0]), "", rows[i][1]),), rows[i][1])] for name, rows in answers.items()
-        }
-        units.append(Unit((Prompt(f"p{i}", "ab"[i % 2], (3,)),), trials))
-    return make_report(line_up, Measured(units, **changes), "suite", {"seed": 0, "repeat": 1}, "draftmux bench x.yaml")
-
-
-@pytest.fixture
-def real(make_line_up: Make, make_pipeline: Make, dummy_target: ScriptedTarget) -> Report:
-    """A measured report: the oracle is right for one prompt of two, and one drafter never has a draft."""
-    contenders = [
-        make_pipeline("plain", dummy_target),
-        make_pipeline("oracle", dummy_target, Oracle([[3, *[1] * 40]], k=3)),
-        make_pipeline("idle", dummy_target, Empty()),
-    ]
-    line_up = make_line_up(contenders, dummy_target)
-    suite = Suite("suite", (Row("a", "x", ("w3",)), Row("b", "y", ("w4",))))
-    return make_report(line_up, measure(line_up, suite, Plan()), "suite", {"seed": 0}, "draftmux bench oracle.yaml")
 
 
 def printed(report: Report, width: int = 120) -> str:
@@ -114,12 +74,9 @@ def test_stage_shares_add_up(real: Report) -> None:
         assert run.outside_model == pytest.approx(1 - run.stages["prefill"] - run.stages["score"])
 
 
-def test_figures_of_a_known_case(make_line_up: Make, fake: Make, dummy_target: ScriptedTarget) -> None:
+def test_figures_of_a_known_case(by_hand: Make) -> None:
     ones = [1] * 10
     report = by_hand(
-        make_line_up,
-        fake,
-        dummy_target,
         {"plain": [(ones, 1.0), (ones, 1.0)], "x": [(ones, 0.5), ([1] * 9 + [2], 0.25)]},
     )
     run = report.runs[1]
@@ -138,12 +95,10 @@ def test_figures_of_a_known_case(make_line_up: Make, fake: Make, dummy_target: S
     assert any("x must give the text of plain and does not for 1 of 2" in note for note in report.notes)
 
 
-def test_agreement_with_transformers_is_reported_when_it_ran(
-    make_line_up: Make, fake: Make, dummy_target: ScriptedTarget
-) -> None:
+def test_agreement_with_transformers_is_reported_when_it_ran(by_hand: Make) -> None:
     same, other = ([1, 1], 1.0), ([1, 5], 1.0)
     answers = {"plain": [same, same], "x": [same, other], "transformers": [other, other]}
-    report = by_hand(make_line_up, fake, dummy_target, answers)
+    report = by_hand(answers)
     x = report.runs[1].as_dict()
     assert (x["identical_prompts"], x["identical_to_transformers"], x["identical_prompts_to_transformers"]) == (
         1,
@@ -153,15 +108,12 @@ def test_agreement_with_transformers_is_reported_when_it_ran(
     assert [d["prompt"] for d in x["differences_from_transformers"]] == ["p0"]
     assert report.runs[2].as_dict()["identical_to_transformers"] is True
     assert "identical to transformers" in render(report, None)
-    assert (
-        "identical_to_transformers"
-        not in by_hand(make_line_up, fake, dummy_target, {"plain": [same]}).runs[0].as_dict()
-    )
+    assert "identical_to_transformers" not in by_hand({"plain": [same]}).runs[0].as_dict()
 
 
-def test_lossy_runs_are_marked_everywhere(make_line_up: Make, fake: Make, dummy_target: ScriptedTarget) -> None:
+def test_lossy_runs_are_marked_everywhere(by_hand: Make) -> None:
     answers = {"plain": [([1, 1], 1.0)], "x": [([1, 5], 0.5)]}
-    report = by_hand(make_line_up, fake, dummy_target, answers, lossy=["x"])
+    report = by_hand(answers, lossy=["x"])
     assert [run["lossless"] for run in report.as_dict()["runs"]] == [True, False]
     assert report.as_dict()["runs"][1]["differences"][0]["verdict"] == "reported"
     assert re.search(r"^ ?x lossy ", printed(report), re.MULTILINE)
@@ -169,13 +121,11 @@ def test_lossy_runs_are_marked_everywhere(make_line_up: Make, fake: Make, dummy_
     assert 'x <span class="tag warn">lossy</span>' in render(report, None)
 
 
-def test_notes_say_what_did_not_work(
-    real: Report, make_line_up: Make, fake: Make, dummy_target: ScriptedTarget
-) -> None:
+def test_notes_say_what_did_not_work(real: Report, by_hand: Make) -> None:
     assert "idle: drafter 'd' never had a draft." in real.notes
     assert not any("oracle" in note for note in real.notes)
     answers = {"plain": [([1], 1.0)], "transformers": [([2], 1.0)]}
-    warm = by_hand(make_line_up, fake, dummy_target, answers, temperature=0.8)
+    warm = by_hand(answers, temperature=0.8)
     assert any("random numbers of its own" in note for note in warm.notes)
     assert warm.as_dict()["runs"][1]["differences"][0]["verdict"] == "reported"
 
@@ -189,8 +139,8 @@ def test_faults_of_plugins_are_named(real: Report) -> None:
     assert notes == ["oracle: a plugin failed 3 times and was passed over: drafter 'd': ValueError: x"]
 
 
-def test_one_prompt_has_no_interval(make_line_up: Make, fake: Make, dummy_target: ScriptedTarget) -> None:
-    report = by_hand(make_line_up, fake, dummy_target, {"plain": [([1], 1.0)], "x": [([1], 0.5)]})
+def test_one_prompt_has_no_interval(by_hand: Make) -> None:
+    report = by_hand({"plain": [([1], 1.0)], "x": [([1], 0.5)]})
     assert report.as_dict()["runs"][1]["speedup_interval"] is None
     assert report.as_dict()["runs"][1]["speedup"] == 2
     assert report.as_dict()["runs"][1]["categories"] == {}
@@ -200,10 +150,8 @@ def test_one_prompt_has_no_interval(make_line_up: Make, fake: Make, dummy_target
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_outputs_without_a_token(
-    make_line_up: Make, fake: Make, dummy_target: ScriptedTarget, tmp_path: Path, count: int
-) -> None:
-    report = by_hand(make_line_up, fake, dummy_target, {"plain": [((), 1.0)] * count, "x": [((), 0.0)] * count})
+def test_outputs_without_a_token(by_hand: Make, tmp_path: Path, count: int) -> None:
+    report = by_hand({"plain": [((), 1.0)] * count, "x": [((), 0.0)] * count})
     for run in report.as_dict()["runs"]:
         assert (run["tokens"], run["tokens_per_second"], run["speedup"]) == (0, 0, None)
         assert (run["speedup_interval"], run["identical"]) == (None, True)
@@ -224,11 +172,8 @@ def test_table_fits_a_terminal(real: Report) -> None:
     assert "float64" in text
 
 
-def test_partial_reports_say_so(make_line_up: Make, fake: Make, dummy_target: ScriptedTarget) -> None:
+def test_partial_reports_say_so(by_hand: Make) -> None:
     report = by_hand(
-        make_line_up,
-        fake,
-        dummy_target,
         {"plain": [([1], 1.0)]},
         stopped="interrupted",
         skipped=["prompt q is too long"],
@@ -238,76 +183,3 @@ def test_partial_reports_say_so(make_line_up: Make, fake: Make, dummy_target: Sc
     assert "skipped: prompt q is too long" in printed(report)
     assert "<strong" in render(report, None)
     assert "Skipped: prompt q is too long" in render(report, None)
-
-
-class Page(HTMLParser):
-    """Collects what a page refers to and whether its elements are closed."""
-
-    VOID = ("meta", "img", "source", "br", "link", "input")
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.references: list[str] = []
-        self.text: list[str] = []
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.references += [value or "" for name, value in attrs if name in ("src", "srcset", "href")]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-
-def test_html_needs_nothing_else(real: Report, tokenizer: Any) -> None:
-    page = render(real, tokenizer)
-    found = Page(page)
-    assert found.open == []
-    assert found.tags.isdisjoint({"script", "link", "iframe", "object", "base", "a"})
-    assert "http" not in page
-    assert "url(" not in page
-    assert "@import" not in page
-    assert len(found.references) == 4  # two charts, each for light and dark
-    assert all(reference.startswith("data:image/png;base64,") for reference in found.references)
-    assert "prefers-color-scheme: dark" in page
-    assert 'name="viewport"' in page
-
-
-def test_html_escapes_names_and_shows_differing_texts_side_by_side(
-    make_line_up: Make, fake: Make, dummy_target: ScriptedTarget, tokenizer: Any
-) -> None:
-    evil = '<script>alert("x")</script>'
-    answers = {"plain": [([1, 1, 4], 1.0)], evil: [([1, 1, 5, 6], 0.5)]}
-    page = render(by_hand(make_line_up, fake, dummy_target, answers), tokenizer)
-    assert "<script" not in page
-    assert Page(page).open == []
-    assert evil in "".join(Page(page).text)
-    assert '<span class="same">w1 w1 w</span><mark>4</mark>' not in page
-    assert '<span class="same">w1 w1</span><mark> w4</mark>' in page
-    assert '<span class="same">w1 w1</span><mark> w5 w6</mark>' in page
-
-
-def test_plots_are_pictures_with_bars_in_them(real: Report) -> None:
-    from matplotlib.image import imread
-
-    light, dark = (imread(io.BytesIO(draw(real, theme))) for theme in (LIGHT, DARK))
-    assert light.shape == dark.shape
-    assert light.shape[1] > 1000
-    assert light[0, 0, :3].mean() == 1
-    assert dark[0, 0, :3].mean() < 0.2
-    assert light[..., :3].std() > 0.05
-    assert len(draw_each(real, LIGHT)) == 2
-
-
-def test_a_plot_without_drafts_has_speedups_alone(make_line_up: Make, fake: Make, dummy_target: ScriptedTarget) -> None:
-    report = by_hand(make_line_up, fake, dummy_target, {"plain": [([1], 1.0)], "a $b$ \\frac": [([1], 0.5)]})
-    assert len(draw_each(report, LIGHT)) == 1
-    assert draw(report).startswith(b"\x89PNG")

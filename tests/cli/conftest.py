@@ -1,4 +1,4 @@
-"""A tiny random model with a byte tokenizer, saved as a user's own model folder would be, and pipeline files over it."""
+"""A tiny random model with a byte tokenizer, saved as a user's own model folder would be, and pipelines over it."""
 
 from __future__ import annotations
 

@@ -13,10 +13,11 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from draftmux.errors import RequestError
 from draftmux.generation import Generation
 from draftmux.sampling import RuleContext, SamplingRule, gumbel, uniforms
 from draftmux.testing import strategies as some
-from draftmux.testing.drafters import TreeOracle
+from draftmux.testing.drafters import Oracle, TreeOracle
 from draftmux.testing.harness import Trial, assemble, serve
 from draftmux.testing.reference import Ask, uniform
 from draftmux.testing.targets import MODEL_VOCAB, MODELS, hash_law, model_law, random_table, scripted, table_law, tiny_model, tiny_target
@@ -89,8 +90,33 @@ def test_ties_go_to_the_lowest_id(seed: int, levels: int, data: Any) -> None:
     trial.check(data.draw(some.drafter_sets(7)), data.draw(some.routers()))
 
 
+@pytest.mark.parametrize("temperature", [1e-8, 1e-3])
+def test_a_temperature_near_zero_is_greedy(temperature: float) -> None:
+    target = scripted(hash_law(9, 7), 7)
+    asks = [Ask((1,), Generation(max_new_tokens=12, temperature=t), f"at-{t}") for t in (0.0, temperature)]
+    trial = Trial.prepare(target, asks)
+    greedy, near = trial.check(lambda truths: {"tree": TreeOracle(truths, 7)}).values()
+    assert greedy.finished.tokens == near.finished.tokens
+
+
+@pytest.mark.parametrize("value", [float("-inf"), float("nan")])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("at", range(1, 8))
+def test_where_no_token_can_follow_only_that_request_ends(at: int, temperature: float, value: float) -> None:
+    """One request runs into a row without a best token; another ends just before that row."""
+    law = hash_law(6, 6)
+    broken = scripted(lambda prefix: [value] * 6 if len(prefix) == at + 2 else law(prefix), 6)
+    settings_of = {"temperature": temperature, "max_new_tokens": 9}
+    fails = Ask((1, 2), Generation(**settings_of), "fails")
+    run = Trial.prepare(scripted(law, 6), [fails]).expected["fails"].tokens
+    ends = Ask((1, 2), Generation(**settings_of, stop_ids=[run[at - 1]]), "ends")
+    outcomes = Trial.prepare(broken, [fails, ends]).check(lambda _: {"oracle": Oracle([(1, 2, *run)], k=8)}, max_batch=2)
+    assert isinstance(outcomes["fails"].error, RequestError)
+    assert outcomes["ends"].finished.finish_reason == "stop"
+
+
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=8)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_greedy_text_is_that_of_transformers_generate(name: str, data: Any) -> None:
     """An oracle from outside: transformers' own loop, cache, processors and stopping."""
