@@ -136,6 +136,15 @@ def encode(prompt: Any, tokenizer: Any, generation: Generation) -> list[int]:
         return [int(token) for token in prompt]
     if tokenizer is None:
         raise RequestError("this backend has no tokenizer; give token ids")
+    try:
+        return _encode(prompt, tokenizer, generation)
+    except RequestError:
+        raise
+    except Exception as error:  # tokenizers and chat templates refuse prompts in ways of their own
+        raise RequestError(f"the target's tokenizer cannot encode the prompt: {error}") from error
+
+
+def _encode(prompt: Any, tokenizer: Any, generation: Generation) -> list[int]:
     templated = getattr(tokenizer, "chat_template", None) is not None
     if not isinstance(prompt, str) or generation.prompt_format == "chat":
         if not templated:

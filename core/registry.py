@@ -33,7 +33,9 @@ class Entry:
         module, _, attribute = self.target.partition(":")
         try:
             return getattr(import_module(module), attribute)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit, and panics of native extensions
             raise PluginError(
                 f"{self.kind} '{self.name}' of package {self.package} {self.version} (entry point {self.entry_point}) "
                 f"could not be loaded from '{self.target}':\n{traceback.format_exc()}"

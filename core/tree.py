@@ -6,6 +6,7 @@ committed token. Rows of a target pass are the root, then the nodes: row 0 is th
 
 from __future__ import annotations
 
+from operator import index
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,7 +62,7 @@ def merge_candidates(
     for owner, candidate in enumerate(candidates):
         node = ROOT
         for token in candidate[:max_depth]:
-            key = (node, int(token))
+            key = (node, index(token))
             if key not in child:
                 if len(tokens) == max_nodes:
                     break

@@ -43,7 +43,7 @@ class Tap:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `LAYER.KIND`; ValueError when it is neither."""
-        match = re.fullmatch(r"(-?\d+)\.(\w+)", text)
+        match = re.fullmatch(r"(-?[0-9]+)\.(\w+)", text)
         if match is None or match[2] not in TAP_KINDS:
             raise ValueError(f"tap '{text}' is not LAYER.KIND with KIND one of {', '.join(TAP_KINDS)}")
         return cls(int(match[1]), match[2])  # type: ignore[arg-type]
@@ -74,10 +74,13 @@ class Budget:
 
 
 def _int_vector(values: ArrayLike) -> NDArray[np.int64]:
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except Exception as error:  # ragged lists, tensors on a GPU
+        raise DraftError(f"tokens and parents must be flat integer arrays: {error}") from error
     if array.size == 0:
         return frozen_view(np.zeros(0, dtype=np.int64))
-    if array.ndim != 1 or array.dtype.kind not in "iu":
+    if array.ndim != 1 or array.dtype.kind not in "iu" or array.max() > np.iinfo(np.int64).max:
         raise DraftError(f"tokens and parents must be flat integer arrays, got shape {array.shape} of {array.dtype}")
     return frozen_view(array.astype(np.int64))  # a copy: drafters may reuse their buffers
 
@@ -116,15 +119,18 @@ class Draft:
     @classmethod
     def chain(cls, tokens: ArrayLike, q: Tensor | None = None) -> Self:
         """One branch."""
-        length = np.size(tokens)
-        return cls(tokens, np.arange(-1, length - 1), q)
+        ids = _int_vector(tokens)
+        return cls(ids, np.arange(-1, len(ids) - 1), q)
 
     @classmethod
     def from_candidates(cls, candidates: Sequence[Sequence[int]], budget: Budget | None = None) -> Self:
         """Several branches from the root, the best first; shared prefixes become shared nodes. Cut to `budget`."""
         limit = budget or Budget()
-        kept = candidates[: limit.max_branches]
-        tokens, parents, _ = tree.merge_candidates(kept, limit.max_nodes, limit.max_depth)
+        try:
+            kept = candidates[: limit.max_branches]
+            tokens, parents, _ = tree.merge_candidates(kept, limit.max_nodes, limit.max_depth)
+        except (TypeError, LookupError) as error:
+            raise DraftError(f"candidates must be a list of lists of token ids: {error}") from error
         return cls(tokens, parents)
 
     def __len__(self) -> int:

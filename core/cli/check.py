@@ -44,7 +44,7 @@ def _resolved(rows: list[Row]) -> None:
     for row in rows:
         part = f"{row.part}.{row.name}" if row.name else row.part
         package = f"  ({row.package})" if row.package else ""
-        click.echo(f"{part:<18}{row.value}{package}")
+        click.echo(f"{part:<17} {row.value}{package}")
         for name, value in (row.options or {}).items():
             click.echo(f"    {name}: {shown(value)}")
 

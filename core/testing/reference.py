@@ -146,4 +146,4 @@ class _Loop:
         row = torch.tensor([list(self.law(tuple(prefix)))], dtype=torch.float64)
         for processor in (*rule.processors, *rule.warpers):
             row = processor(torch.tensor([prefix]), row)
-        return row[0].tolist()  # type: ignore[no-any-return]
+        return row[0].tolist()

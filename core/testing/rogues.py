@@ -47,6 +47,7 @@ def _with_q(value: float) -> Callable[[Draft, int], Draft]:
 
 
 def _parents_out_of_order(draft: Draft, size: int) -> Draft:
+    draft.parents.flags.writeable = True
     draft.parents[-1] = len(draft)  # after the draft was made, so its own check has passed
     return draft
 
@@ -59,6 +60,7 @@ def _twin(draft: Draft, size: int) -> Draft:
 def _stale(draft: Draft, size: int) -> Draft:
     """Legal, but changed after the draft worked out depths and children, which it will not do again."""
     assert draft.children and len(draft.depths)
+    draft.tokens.flags.writeable = True
     draft.tokens[:] = (draft.tokens + 1) % size
     return draft
 

@@ -81,7 +81,7 @@ def hash_targets(draw: st.DrawFn) -> ScriptedTarget:
 
 
 @st.composite
-def asks(draw: st.DrawFn, vocab_size: int, count: int = 1, **limits: Any) -> list[Ask]:
+def asks(draw: st.DrawFn, /, vocab_size: int, count: int = 1, **limits: Any) -> list[Ask]:
     """`count` requests that differ in everything, short enough for the targets above."""
     return [
         Ask(draw(prompts(vocab_size)), draw(generations(vocab_size, **limits)), f"request-{number}")

@@ -33,7 +33,7 @@ def byte_tokenizer() -> Any:
 
 
 def cut_up(text: str, rng: Generator) -> list[int]:
-    """Ids of `text` whose tokens may be cut in two again and again, so that characters and words fall between tokens."""
+    """Ids of `text` whose tokens may be cut in two again and again, so that characters and words are split."""
     tokenizer = byte_tokenizer()
     vocabulary = tokenizer.get_vocab()
 

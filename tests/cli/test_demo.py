@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import Result
-from hypothesis import given
-from hypothesis import strategies as st
 
-from draftmux.cli.demo import PROMPTS, first_difference
+from draftmux.cli.demo import PROMPTS
+from draftmux.tree import ROOT
+from draftmux.types import Acceptance, Draft
 from draftmux.verifiers.exact_match import ExactMatch
+
+if TYPE_CHECKING:
+    from draftmux.sampling import Sampler
 
 Command = Callable[..., Result]
 Pipeline = Callable[..., str]
@@ -77,10 +82,15 @@ def test_a_lossy_pipeline_is_called_one(command: Command, pipeline: Pipeline, mo
 
 
 def test_texts_that_differ_are_explained(command: Command, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("draftmux.cli.demo.first_difference", lambda ours, theirs: 3)
+    def lie(self: ExactMatch, context: object, draft: Draft, scores: object, sampler: Sampler) -> Acceptance:
+        token = sampler.pick(ROOT)
+        return Acceptance((), (token + 1) % 128 if len(draft) else token)
+
+    monkeypatch.setattr(ExactMatch, "accept", lie)
     path = pipeline()
-    result = command("demo", "--pipeline", path, "--prompt", "x", "--max-new-tokens", "4")
+    result = command("demo", "--pipeline", path, "--prompt", "abc abc", "--max-new-tokens", "20")
     assert rows(result)[path][4] == "0 of 1"
+    assert re.search(r"Prompt 1: the texts part at token \d+; the two best logits are", result.stdout)
     assert "--set models.target.dtype=float32" in result.stdout
 
 
@@ -93,17 +103,3 @@ def test_errors_are_messages(command: Command, pipeline: Pipeline) -> None:
     assert "Error: model source './nowhere': there is no such file or folder" in result.stderr
     assert "Traceback" not in result.output
     assert "--max-new-tokens" in command("demo", "--max-new-tokens", "0", code=2).stderr
-
-
-short = st.lists(st.integers(0, 2), max_size=5).map(tuple)
-
-
-@given(short, short)
-def test_the_first_difference(ours: tuple[int, ...], theirs: tuple[int, ...]) -> None:
-    at = first_difference(ours, theirs)
-    assert at == first_difference(theirs, ours)
-    if at is None:
-        assert ours == theirs
-    else:
-        assert ours[:at] == theirs[:at]
-        assert ours[at : at + 1] != theirs[at : at + 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -11,7 +11,6 @@ import torch
 from attrs import define
 
 from draftmux.engine.scheduler import Scheduler
-from draftmux.engine.step import Parts
 from draftmux.errors import PluginError
 from draftmux.generation import Generation
 from draftmux.testing.drafters import Oracle
@@ -28,9 +27,12 @@ from draftmux.testing.rogues import (
     RogueVerifier,
 )
 from draftmux.testing.routers import ByRequest
-from draftmux.testing.targets import MODEL_VOCAB, hash_law, model_law, scripted, tiny_target
+from draftmux.testing.targets import hash_law, model_law, scripted, tiny_target
 from draftmux.types import Acceptance, Accepts
 from draftmux.verifiers.exact_match import ExactMatch
+
+if TYPE_CHECKING:
+    from draftmux.engine.step import Parts
 
 SIZE = 7
 VICTIM = "request-1"

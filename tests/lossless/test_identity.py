@@ -65,7 +65,9 @@ def test_speculation_over_tiny_models(name: str, data: Any, count: int, max_batc
 
 
 @pytest.mark.parametrize("k", [1, 2, 4, 8])
-@pytest.mark.parametrize("generation", [Generation(max_new_tokens=14, logprobs=True), SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    "generation", [Generation(max_new_tokens=14, logprobs=True), SAMPLED], ids=["greedy", "sampled"]
+)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_draft_length_on_every_model(name: str, generation: Generation, k: int) -> None:
     prompts = [(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11), (12, 13), (14,)]

@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 
 from draftmux.errors import RequestError
 from draftmux.generation import Generation
-from draftmux.sampling import RuleContext, SamplingRule, gumbel, uniforms
+from draftmux.sampling import gumbel, uniforms
 from draftmux.testing import strategies as some
 from draftmux.testing.drafters import Oracle, TreeOracle
 from draftmux.testing.harness import Trial, assemble, serve
+from draftmux.testing.outside import check_laws, check_text
 from draftmux.testing.reference import Ask, uniform
-from draftmux.testing.targets import MODEL_VOCAB, MODELS, hash_law, model_law, random_table, scripted, table_law, tiny_model, tiny_target
-from draftmux.tree import ROOT
-from draftmux.types import Context, Draft, Scores
+from draftmux.testing.targets import MODEL_VOCAB, MODELS, hash_law, random_table, scripted, table_law
 
 WIDE = 1 << 40
 
@@ -110,7 +109,9 @@ def test_where_no_token_can_follow_only_that_request_ends(at: int, temperature: 
     fails = Ask((1, 2), Generation(**settings_of), "fails")
     run = Trial.prepare(scripted(law, 6), [fails]).expected["fails"].tokens
     ends = Ask((1, 2), Generation(**settings_of, stop_ids=[run[at - 1]]), "ends")
-    outcomes = Trial.prepare(broken, [fails, ends]).check(lambda _: {"oracle": Oracle([(1, 2, *run)], k=8)}, max_batch=2)
+    outcomes = Trial.prepare(broken, [fails, ends]).check(
+        lambda _: {"oracle": Oracle([(1, 2, *run)], k=8)}, max_batch=2
+    )
     assert isinstance(outcomes["fails"].error, RequestError)
     assert outcomes["ends"].finished.finish_reason == "stop"
 
@@ -119,52 +120,18 @@ def test_where_no_token_can_follow_only_that_request_ends(at: int, temperature: 
 @settings(max_examples=20)
 @given(data=st.data())
 def test_greedy_text_is_that_of_transformers_generate(name: str, data: Any) -> None:
-    """An oracle from outside: transformers' own loop, cache, processors and stopping."""
     eos_ids = data.draw(st.frozensets(st.integers(0, MODEL_VOCAB - 1), max_size=4))
     prompt = data.draw(some.prompts(MODEL_VOCAB, 12))
     generation = data.draw(some.generations(MODEL_VOCAB, 14, temperature=0.0, ignore_eos=False))
     generation = evolve(generation, min_new_tokens=min(generation.min_new_tokens, generation.max_new_tokens))
-    text = _generate(name, prompt, generation, eos_ids).sequences[0].tolist()
-    parts = assemble(tiny_target(name, eos_ids=eos_ids), {"tree": TreeOracle([text], MODEL_VOCAB, k=4)})
-    found = serve(parts, [Ask(prompt, generation)])["request"].finished
-    assert [*prompt, *found.tokens] == text
+    check_text(name, prompt, generation, eos_ids)
 
 
-@settings(max_examples=15)
-@given(data=st.data())
-def test_sampled_laws_are_those_of_transformers_generate(data: Any) -> None:
-    """What our processors and warpers make of the logits, at every position of a text that transformers sampled."""
+@settings(max_examples=40)
+@given(data=st.data(), temperature=st.sampled_from((0.3, 1.0, 2.0)))
+def test_sampled_laws_are_those_of_transformers_generate(data: Any, temperature: float) -> None:
     prompt = data.draw(some.prompts(MODEL_VOCAB, 5))
-    temperature = data.draw(st.sampled_from((0.3, 1.0, 2.0)))
-    generation = data.draw(some.generations(MODEL_VOCAB, 6, temperature=temperature, ignore_eos=False, min_new_tokens=0))
-    sampled = _generate("llama", prompt, generation, frozenset())
-    text, law = sampled.sequences[0].tolist(), model_law("llama")
-    rule = SamplingRule.build(generation, RuleContext(MODEL_VOCAB, len(prompt), frozenset(), "cpu"))
-    for step, scores in enumerate(sampled.scores):
-        tokens = np.array(text[: len(prompt) + step])
-        context = Context("request", tokens, len(prompt), 1, {}, [], generation)
-        logits = torch.tensor([law(tuple(tokens.tolist()))], dtype=torch.float64)
-        found = rule.at(context, Draft.empty(), Scores(logits)).logits(ROOT)
-        assert (found.softmax(-1) - scores[0].double().softmax(-1)).abs().max() < 1e-5
-
-
-def _generate(name: str, tokens: tuple[int, ...], g: Generation, eos_ids: frozenset[int]) -> Any:
-    warpers = {"temperature": g.temperature, "top_p": g.top_p, "typical_p": g.typical_p}
-    warpers |= {"top_k": g.top_k or None, "min_p": g.min_p or None}
-    ids = torch.tensor([tokens])
-    return tiny_model(name).generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=g.max_new_tokens,
-        min_new_tokens=g.min_new_tokens or None,
-        repetition_penalty=g.repetition_penalty,
-        no_repeat_ngram_size=g.no_repeat_ngram_size,
-        bad_words_ids=g.bad_word_ids or None,
-        sequence_bias=[[[token], bias] for token, bias in g.logit_bias.items()] or None,
-        eos_token_id=sorted(eos_ids | set(g.stop_ids)) or None,
-        pad_token_id=0,
-        do_sample=not g.greedy,
-        return_dict_in_generate=True,
-        output_scores=True,
-        **({} if g.greedy else warpers),
+    generation = data.draw(
+        some.generations(MODEL_VOCAB, 6, temperature=temperature, ignore_eos=False, min_new_tokens=0)
     )
+    check_laws("llama", prompt, generation)

@@ -15,7 +15,7 @@ from draftmux.testing.reference import Ask, expect
 from draftmux.testing.targets import MODEL_VOCAB, MODELS, model_law, tiny_target
 from draftmux.types import Tap
 
-LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=3)
+LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=4)
 TAPS = tuple(Tap(layer, kind) for layer in (0, -1) for kind in ("attn_out", "resid_mid", "mlp_out", "resid_post"))
 
 
