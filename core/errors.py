@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
 class DraftmuxError(Exception):
-    """Base of all of them; the command line prints the message alone, without a traceback."""
+    """Base of all of them; the command line prints the message alone, without a traceback.
+
+    When one request of a list fails, `finished` holds the results of the list, None for those that failed.
+    """
+
+    finished: Sequence[Any] = ()
 
 
 class DraftError(DraftmuxError):
@@ -27,6 +32,10 @@ class PluginError(DraftmuxError):
 
 class RequestError(DraftmuxError):
     """A request cannot be served: bad prompt, bad sampling value, too long."""
+
+
+class DeadEndError(RequestError):
+    """No token can follow a prefix: bans leave nothing, or the target's logits are not numbers."""
 
 
 class PipelineError(DraftmuxError):

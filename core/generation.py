@@ -62,6 +62,10 @@ class Generation:
         "chat wraps a text prompt in the model's chat template; auto does so when there is one", default="auto"
     )
 
+    def end_ids(self, eos_ids: frozenset[int]) -> frozenset[int]:
+        """Ids that end this request, given the model's own."""
+        return frozenset(self.stop_ids) | (frozenset() if self.ignore_eos else eos_ids)
+
     @property
     def greedy(self) -> bool:
         """Whether the next token is the likeliest one."""

@@ -68,12 +68,12 @@ class Drafter(Protocol):
 
 @runtime_checkable
 class Router(Protocol):
-    """Decides at every step which drafter drafts, and how much. `uses` names the drafters it may choose (none: any)."""
+    """Decides at every step which drafter drafts, and how much. `uses` names the drafters it may choose; None: any."""
 
     @property
     def needs(self) -> Needs: ...
 
-    def uses(self) -> tuple[str, ...]: ...
+    def uses(self) -> tuple[str, ...] | None: ...
     def bind(self, resources: Resources) -> Router: ...
     def begin(self, context: Context) -> Any: ...
     def choose(self, state: Any, context: Context, drafters: Mapping[str, Drafter]) -> Choice: ...
@@ -119,7 +119,13 @@ class Row:
 
 @runtime_checkable
 class Backend(Protocol):
-    """Options of a backend; `bind` loads the target and returns what runs it."""
+    """Options of a backend; `bind` loads the target and returns what runs it.
+
+    `takes_model`: whether the pipeline must name `models.target`; a backend that brings its own target says False.
+    """
+
+    @property
+    def takes_model(self) -> bool: ...
 
     def bind(self, target: ModelSpec | None, taps: tuple[Tap, ...]) -> BoundBackend: ...
 

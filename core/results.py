@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from draftmux.engine.metrics import Metrics
     from draftmux.errors import DraftmuxError
 
+# "cancelled" is what Scheduler.cancel gives; a request that runs to its end stops or reaches its length.
 FinishReason = Literal["stop", "length", "cancelled"]
 TARGET = "target"  # source of a token that nobody guessed
 

@@ -19,9 +19,9 @@ class BaseRouter(ABC):
 
     needs: ClassVar[Needs] = Needs()
 
-    def uses(self) -> tuple[str, ...]:
-        """Names of the drafters it may choose; none means any."""
-        return ()
+    def uses(self) -> tuple[str, ...] | None:
+        """Names of the drafters it may choose; None means any."""
+        return None
 
     def bind(self, resources: Resources) -> Router:
         """Take what the router needs of the pipeline; by default nothing."""

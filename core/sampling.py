@@ -3,7 +3,7 @@
 Every tree node is processed with its own prefix (committed tokens plus the path to the node), so penalties and bans
 mean what they mean in plain decoding. Noise is a pure function of (seed, position, token id): drawing
 argmax(log p + Gumbel noise) gives the same text for the same seed, whatever the drafter, the batch or the step borders
-(Gumbel coupling; methods: lossless, section 4.2).
+(Daliri, Musco, Suresh, "Coupling without Communication and Drafter-Invariant Speculative Decoding", 2024).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 import transformers.generation.logits_process as hf
 from attrs import define, field, frozen
 
-from draftmux.errors import RequestError
+from draftmux.errors import DeadEndError, RequestError
 from draftmux.tree import ROOT
 
 if TYPE_CHECKING:
@@ -112,6 +112,8 @@ def _processors(g: Generation, c: RuleContext) -> list[Any]:
     _check_ids("logit_bias", g.logit_bias, c.vocab_size)
     bad_words = [*g.bad_word_ids, *_word_ids(g.bad_words, c.tokenizer)]
     _check_ids("bad_word_ids", [token for word in bad_words for token in word], c.vocab_size)
+    for end in [word[0] for word in bad_words if len(word) == 1 and word[0] in c.eos_ids]:
+        raise RequestError(f"bad words hold the end token {end}; use ignore_eos or min_new_tokens instead")
     if g.logit_bias:
         found.append(hf.SequenceBiasLogitsProcessor({(token,): float(bias) for token, bias in g.logit_bias.items()}))
     if g.repetition_penalty != 1:
@@ -120,7 +122,7 @@ def _processors(g: Generation, c: RuleContext) -> list[Any]:
         found.append(hf.NoRepeatNGramLogitsProcessor(g.no_repeat_ngram_size))
     if bad_words:
         found.append(hf.NoBadWordsLogitsProcessor(bad_words, eos_token_id=sorted(c.eos_ids) or None))
-    ends = sorted(c.eos_ids | set(g.stop_ids))
+    ends = sorted(g.end_ids(c.eos_ids))
     if g.min_new_tokens and ends:
         found.append(
             hf.MinNewTokensLengthLogitsProcessor(c.prompt_length, g.min_new_tokens, ends, device=str(c.device))
@@ -225,7 +227,7 @@ class Sampler:
 
     def _check(self, best: float, node: int) -> None:
         if not torch.isfinite(torch.tensor(best)):
-            raise RequestError(
+            raise DeadEndError(
                 f"request {self.context.request_id}: no token can follow position {self.position(node) - 1}: the best "
                 f"logit is {best}; either bans leave nothing, or the model overflows its dtype (try float32)"
             )

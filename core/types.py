@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -33,8 +33,8 @@ class Tap:
     """A named place in the target where hidden states are read.
 
     `layer` counts decoder layers from 0 (negative: from the end). `attn_out` is the attention block's output before
-    the residual addition, `resid_mid` the residual stream after it, `mlp_out` the MLP's output before the addition,
-    `resid_post` the layer's output. Written `14.attn_out` in files.
+    any norm that follows it and the residual addition, `resid_mid` the residual stream after that addition, `mlp_out`
+    the MLP's output likewise, `resid_post` the layer's output. Written `14.attn_out` in files.
     """
 
     layer: int
@@ -271,6 +271,3 @@ def frozen_view(array: NDArray[np.int64]) -> NDArray[np.int64]:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-Options = Mapping[str, Any]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Merge(SequenceDrafter):
-    """Asks several drafters and merges their trees as tries under one budget; see `merge_drafts`."""
+    """Asks several drafters and merges their trees as tries under one budget, taking turns."""
 
     of: list[str] = option("names of the drafters to merge, two or more; the first is asked first")
     max_nodes: int = option("drafted nodes of the merged tree at most", default=64, minimum=1)
@@ -80,12 +80,11 @@ class MergedDrafter:
         ]
 
     def _ask(self, turn: int, requests: Sequence[DraftRequest], budgets: Sequence[Budget]) -> Sequence[Draft]:
-        drafts = self.drafters[turn].propose(
-            [
-                DraftRequest(request.context, request.state[turn], budget)
-                for request, budget in zip(requests, budgets, strict=True)
-            ]
-        )
+        asked = [DraftRequest(r.context, r.state[turn], b) for r, b in zip(requests, budgets, strict=True)]
+        try:
+            drafts = self.drafters[turn].propose(asked)
+        except Exception as error:
+            raise PluginError(f"its drafter '{self.names[turn]}' failed: {type(error).__name__}: {error}") from error
         if len(drafts) != len(requests):
             counts = f"{len(requests)} requests with {len(drafts)} drafts"
             raise PluginError(f"drafter '{self.names[turn]}' answered {counts}; give one each")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class ExactMatch:
     """Walk down from the root; at each node take the target's own pick (greedy, or the position-keyed draw).
 
-    Source: greedy verification; sampled, the Gumbel coupling walk (methods: lossless, sections 4.1 and 4.2).
+    Source: greedy verification; sampled, drafter-invariant decoding by Gumbel coupling (Daliri, Musco, Suresh, 2024).
     """
 
     lossless: ClassVar[bool] = True

@@ -7,7 +7,7 @@ engine's cache discipline is tested too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from attrs import define, field, frozen
 
@@ -29,6 +29,8 @@ Law = Callable[[tuple[int, ...]], Sequence[float]]
 @frozen
 class ScriptedBackend:
     """Options: a table of logits by the last token. Tests that need more build `ScriptedTarget` themselves."""
+
+    takes_model: ClassVar[bool] = False
 
     table: dict[int, list[float]] = option("logits of the next token, by the last token", default={})
     eos_ids: list[int] = option("ids that end a sequence", default=[])

@@ -14,9 +14,10 @@ from attrs import frozen
 from transformers import GenerationConfig, LogitsProcessorList
 
 from draftmux.bench.comparable import PLAIN, PROMPT_LOOKUP, TRANSFORMERS
+from draftmux.binding import wanted_taps
 from draftmux.engine.scheduler import Scheduler
 from draftmux.errors import PipelineError
-from draftmux.pipeline import Pipeline, plain_spec, wanted_taps
+from draftmux.pipeline import Pipeline, plain_spec
 from draftmux.sampling import RuleContext, SamplingRule
 
 if TYPE_CHECKING:

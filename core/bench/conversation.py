@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, frozen
 
-from draftmux.pipeline import encode
+from draftmux.prompts import encode
 
 if TYPE_CHECKING:
     from draftmux.bench.suites import Row

@@ -103,7 +103,7 @@ def _load(name: str, overrides: tuple[str, ...]) -> tuple[Pipeline, Pipeline]:
 
 def colours_of(pipeline: Pipeline) -> dict[str, str]:
     """A colour for every drafter that may guess a token; one made of others passes on their guesses."""
-    from draftmux.pipeline import reachable
+    from draftmux.binding import reachable
 
     guessers = [name for name in sorted(reachable(pipeline.spec)) if not pipeline.spec.drafters[name].plugin.uses()]
     return dict(zip(guessers, COLOURS * len(guessers), strict=False))
@@ -133,7 +133,7 @@ def _show(console: Console, pipeline: Pipeline, prompt: str, limit: int) -> Resu
 def difference(plain: Pipeline, prompt: str, reference: tuple[int, ...], tokens: tuple[int, ...]) -> str:
     """Where two texts part, and how close the target's choice was there."""
     from draftmux.bench.agreement import Margins, first_difference
-    from draftmux.pipeline import encode
+    from draftmux.prompts import encode
 
     generation = plain.spec.generation
     at = first_difference(reference, tokens)

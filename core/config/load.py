@@ -11,7 +11,7 @@ from draftmux import plugins
 from draftmux.config.describe import Row, describe
 from draftmux.config.faults import Faults, Place
 from draftmux.config.grammar import Part, pipeline_fields
-from draftmux.config.nodes import Entry, Mapping, Node, Scalar, show, tree
+from draftmux.config.nodes import Entry, Mapping, Node, show, tree
 from draftmux.config.overrides import apply_overrides
 from draftmux.config.reader import read
 from draftmux.config.relations import Parts, check
@@ -93,7 +93,7 @@ def _parts(root: Mapping, values: dict[str, Any]) -> Parts:
         place=root.entries["models"].place if "models" in root.entries else root.place,
         model_names=_names(root, "models"),
         drafter_names=_names(root, "drafters"),
-        backend=_use(root, "backend"),
+        backend=part("backend"),
         drafters={}
         if drafters is INVALID
         else {name: found for name, found in drafters.items() if found is not INVALID},
@@ -109,12 +109,6 @@ def _names(root: Mapping, section: str) -> set[str] | None:
     if isinstance(node, Mapping):
         return {name for name in node.entries if isinstance(name, str)}
     return set() if node is None else None
-
-
-def _use(root: Mapping, section: str) -> str | None:
-    node = _below(root, section)
-    use = _below(node, "use") if isinstance(node, Mapping) else None
-    return use.value if isinstance(use, Scalar) and isinstance(use.value, str) else None
 
 
 def _below(mapping: Mapping, key: str) -> Node | None:

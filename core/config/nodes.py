@@ -92,7 +92,7 @@ def tree(data: Any, place: Place) -> Node:
     """Dicts, lists and scalars as a tree that stands in one place; the opposite of `plain`."""
     if isinstance(data, dict):
         return Mapping({key: Entry(place, tree(value, place)) for key, value in data.items()}, place)
-    if isinstance(data, list):
+    if isinstance(data, (list, tuple)):
         return Sequence(tuple(tree(item, place) for item in data), place)
     return Scalar(data, place)
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from draftmux.config.grammar import Part
 
-MODELLESS = "scripted"  # the one backend without a target model
-
 
 @frozen(eq=False)
 class Parts:
@@ -33,7 +31,7 @@ class Parts:
     place: Place
     model_names: set[str] | None
     drafter_names: set[str] | None
-    backend: str | None
+    backend: Part | None
     drafters: dict[str, Part]
     router: Part | None
     verifier: Part | None
@@ -43,11 +41,11 @@ class Parts:
 
 def check(parts: Parts, faults: Faults) -> None:
     """Add every fault in how the parts relate."""
-    if parts.model_names is not None and "target" not in parts.model_names and parts.backend != MODELLESS:
-        faults.add(parts.place, "models.target is missing; name the target model: models: {target: {source: …}}")
+    if parts.backend is not None and parts.model_names is not None and "target" not in parts.model_names:
+        _check_target(parts.backend, parts, faults)
     users = [*parts.drafters.values(), *([parts.router] if parts.router else [])]
     for part in users:
-        parts.uses[part.path] = _ask(part, "uses", (), faults)
+        parts.uses[part.path] = _uses(part, parts, faults)
         _check_references(part, parts, faults)
     _check_circles(parts, faults)
     if parts.verifier is not None:
@@ -56,18 +54,36 @@ def check(parts: Parts, faults: Faults) -> None:
             _check_drafts(drafter, parts.verifier, faults)
 
 
+def _check_target(backend: Part, parts: Parts, faults: Faults) -> None:
+    if _ask(backend, "takes_model", True, faults):
+        faults.add(parts.place, "models.target is missing; name the target model: models: {target: {source: …}}")
+
+
+def _uses(part: Part, parts: Parts, faults: Faults) -> tuple[str, ...]:
+    """Drafters that a drafter is made of, or that a router may choose: any, if it says None."""
+    try:
+        named = part.spec.plugin.uses()
+        named = tuple(parts.drafters) if named is None else tuple(named)
+    except Exception as error:  # plugins are not trusted
+        faults.add(part.entry.place, f"{part.path}: `uses` of {part.spec.use} failed: {sentence(error)}")
+        return ()
+    if all(isinstance(name, str) for name in named):
+        return named
+    faults.add(part.entry.place, f"{part.path}: `uses` of {part.spec.use} must give drafter names, not {named!r}")
+    return ()
+
+
 def _ask(part: Part, name: str, default: Any, faults: Faults) -> Any:
     """A declaration of a plugin; `default`, and a fault, when it fails or gives something else."""
     try:
         answer = getattr(part.spec.plugin, name)
-        answer = tuple(answer()) if name == "uses" else answer
     except Exception as error:  # plugins are not trusted
         faults.add(part.entry.place, f"{part.path}: `{name}` of {part.spec.use} failed: {sentence(error)}")
         return default
-    if isinstance(answer, type(default)) and (name != "uses" or all(isinstance(used, str) for used in answer)):
+    if isinstance(answer, type(default)):
         return answer
-    wanted = "drafter names" if name == "uses" else f"a {type(default).__name__}"
-    faults.add(part.entry.place, f"{part.path}: `{name}` of {part.spec.use} must give {wanted}, not {answer!r}")
+    wanted = type(default).__name__
+    faults.add(part.entry.place, f"{part.path}: `{name}` of {part.spec.use} must be of type {wanted}, not {answer!r}")
     return default
 
 
@@ -110,7 +126,7 @@ def _check_lossless(verifier: Part, lossless: bool, faults: Faults) -> None:
 def _reachable(parts: Parts) -> Iterator[Part]:
     """The drafters whose drafts the verifier will see: what a merging drafter is made of shows only through it."""
     if parts.router is not None:
-        named = parts.uses[parts.router.path] or parts.drafters
+        named = parts.uses[parts.router.path]
         yield from (part for name, part in parts.drafters.items() if name in named)
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from draftmux import plugins
 from draftmux.config.grammar import PROTOCOLS, pipeline_fields, plugin_shape
-from draftmux.config.relations import MODELLESS
 from draftmux.errors import PluginError
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ def json_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "draftmux pipeline",
         **pipeline_fields(registry).schema(),
-        "allOf": [_target_rule(), _router_rule()],
+        "allOf": [_target_rule(registry), _router_rule()],
         "$defs": definitions,
     }
 
@@ -55,10 +54,19 @@ def _definitions(kind: str, registry: Registry) -> dict[str, Any]:
     return {kind: choice} | {f"{kind}.{name}": schema for name, schema in found.items()}
 
 
-def _target_rule() -> dict[str, Any]:
-    scripted = {"properties": {"backend": {"properties": {"use": {"const": MODELLESS}}, "required": ["use"]}}}
+def _target_rule(registry: Registry) -> dict[str, Any]:
+    """`models.target` is required, but not by backends that bring their own."""
+    names = [name for name in registry.names("backend") if not _takes_model(registry, name)]
+    scripted = {"properties": {"backend": {"properties": {"use": {"enum": names}}, "required": ["use"]}}}
     target = {"required": ["models"], "properties": {"models": {"required": ["target"]}}}
     return {"if": scripted | {"required": ["backend"]}, "else": target}
+
+
+def _takes_model(registry: Registry, name: str) -> bool:
+    try:
+        return bool(registry.find("backend", name).load().takes_model)
+    except (PluginError, AttributeError):
+        return True
 
 
 def _router_rule() -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attrs import field, frozen
 
 from draftmux.generation import Generation
+from draftmux.options import option
 
 if TYPE_CHECKING:
     from draftmux.models.source import ModelSpec
@@ -50,4 +51,5 @@ class PipelineSpec:
     on_plugin_error: Literal["raise", "skip"] = field(
         default="raise", metadata={"help": "what a failing plugin does: end the request, or go without its draft"}
     )
+    max_batch: int = option("requests that run at once; others wait", default=8, minimum=1)
     description: str = field(default="", metadata={"help": "what the pipeline is for, in a line"})

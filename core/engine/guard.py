@@ -6,22 +6,23 @@ whether that ends the request (`raise`) or the step goes on without the plugin (
 
 from __future__ import annotations
 
+from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from attrs import frozen
 
-from draftmux.errors import DraftError, PluginError, RequestError
+from draftmux.errors import DraftError, PluginError
 from draftmux.tree import ROOT, is_chain
-from draftmux.types import Acceptance, Choice, Draft
+from draftmux.types import Acceptance, Budget, Choice, Draft
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from draftmux.engine.session import Session
     from draftmux.protocols import Drafter
-    from draftmux.types import Budget
 
 T = TypeVar("T")
+Passing = tuple[type[BaseException], ...]
 
 
 @frozen
@@ -30,30 +31,47 @@ class Guard:
 
     policy: Literal["raise", "skip"] = "raise"
 
-    def call(self, plugin: str, sessions: Iterable[Session], work: Callable[[], T], fallback: T) -> T:
+    def call(
+        self, plugin: str, sessions: Iterable[Session], work: Callable[[], T], fallback: T, letting: Passing = ()
+    ) -> T:
         """`work()`; when it fails, count the fault for `sessions`, fail them if the policy says so, return `fallback`.
 
-        The step always goes on, so that a fault of one sequence's plugin loses nothing of the others.
+        The step always goes on, so that a fault of one sequence's plugin loses nothing of the others. Errors of the
+        types `letting` are not the plugin's and pass through.
         """
+        passing: Passing = (KeyboardInterrupt, *letting)
         try:
             return work()
-        except RequestError as error:  # the request itself is impossible; no plugin is at fault
+        except passing:
+            raise
+        except BaseException as error:  # SystemExit and panics of native extensions too
             for session in sessions:
-                session.error = error
-        except Exception as error:
-            fault = f"{plugin}: {type(error).__name__}: {error}"
-            for session in sessions:
-                session.metrics.faults[fault] += 1
-                if self.policy == "raise":
-                    session.error = PluginError(f"{fault} (`on_plugin_error: skip` goes on without the plugin)")
-                    session.error.__cause__ = error
+                self._blame(plugin, session, error)
         return fallback
+
+    def _blame(self, plugin: str, session: Session, error: BaseException) -> None:
+        """Count a fault by plugin and type, under the message that came first: messages may differ at every step."""
+        kind, faults = f"{plugin}: {type(error).__name__}: ", session.metrics.faults
+        fault = next((known for known in faults if known.startswith(kind)), kind + _said(error))
+        faults[fault] += 1
+        if self.policy == "raise" and session.error is None:
+            session.error = PluginError(f"{fault} (`on_plugin_error: skip` goes on without the plugin)")
+            session.error.__cause__ = error
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # a plugin's own exception class may be broken too
+        return "(no message)"
 
 
 def checked_choice(choice: Any, drafters: Mapping[str, Any]) -> Choice:
     """The router's choice, if it is one and names drafters that exist."""
     if not isinstance(choice, Choice):
         raise DraftError(f"a router must return a Choice, not {type(choice).__name__}")
+    if not isinstance(choice.budget, Budget) or not isinstance(choice.otherwise, tuple):
+        raise DraftError(f"a Choice holds a Budget and a tuple of names, not {choice!r}")
     for name in choice.candidates:
         if name not in drafters:
             raise DraftError(
@@ -76,9 +94,14 @@ def checked_draft(draft: Any, budget: Budget, vocab_size: int, drafter: Drafter)
         raise DraftError(f"a draft must be a draftmux Draft, not {type(draft).__name__}")
     if not len(draft):
         return Draft.empty()
-    draft = Draft(draft.tokens, draft.parents, draft.q, draft.sources)
+    return _checked_copy(Draft(draft.tokens, draft.parents, draft.q, draft.sources), budget, vocab_size, drafter)
+
+
+def _checked_copy(draft: Draft, budget: Budget, vocab_size: int, drafter: Drafter) -> Draft:
     _check_ids(draft, vocab_size)
     _check_budget(draft, budget)
+    if draft.sources is not None and not all(isinstance(source, str) for source in draft.sources):
+        raise DraftError("sources must be names of drafters")
     if not drafter.emits.tree and not is_chain(draft.parents):
         raise DraftError("the drafter declares emits.tree False but gave a tree")
     if draft.q is not None:
@@ -120,14 +143,15 @@ def _check_q(draft: Draft, vocab_size: int) -> None:
 
 
 def checked_acceptance(acceptance: Any, draft: Draft, vocab_size: int) -> Acceptance:
-    """A verifier's decision, if its path runs down the tree and its token exists."""
+    """A verifier's decision in plain integers, if its path runs down the tree and its token exists."""
     if not isinstance(acceptance, Acceptance):
         raise DraftError(f"a verifier must return an Acceptance, not {type(acceptance).__name__}")
+    path, token = tuple(index(node) for node in acceptance.path), index(acceptance.token)
     above = ROOT
-    for node in acceptance.path:
+    for node in path:
         if not 0 <= node < len(draft) or int(draft.parents[node]) != above:
             raise DraftError(f"accepted node {node} does not continue the path from node {above}")
         above = node
-    if not 0 <= acceptance.token < vocab_size:
-        raise DraftError(f"the verifier's token {acceptance.token} is not an id of the target (0 to {vocab_size - 1})")
-    return acceptance
+    if not 0 <= token < vocab_size:
+        raise DraftError(f"the verifier's token {token} is not an id of the target (0 to {vocab_size - 1})")
+    return Acceptance(path, token)

@@ -14,12 +14,12 @@ from attrs import define, field, frozen
 from draftmux.engine.session import UNUSABLE, Session
 from draftmux.engine.step import Parts, step
 from draftmux.engine.stopping import Stopping
-from draftmux.errors import RequestError
-from draftmux.results import Delta, Piece
+from draftmux.errors import ModelError, RequestError
+from draftmux.results import Delta, Piece, Result
 from draftmux.sampling import RuleContext, SamplingRule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from draftmux.generation import Generation
 
@@ -49,7 +49,7 @@ class Scheduler:
     def submit(self, tokens: tuple[int, ...], generation: Generation, request_id: str | None = None) -> str:
         """Queue a request; RequestError when it cannot be served. Returns its id."""
         name = request_id or f"request-{next(self._numbers)}"
-        if name in self.active:
+        if request_id in self.active:
             raise RequestError(f"request id '{name}' is already running; ids must be unique")
         self._check(tokens, generation)
         self._waiting.append(Request(name, tokens, generation, self._rule(tokens, generation)))
@@ -60,7 +60,7 @@ class Scheduler:
         """Ids of all requests that wait or run."""
         return [r.request_id for r in self._waiting] + [s.request_id for s in self._running]
 
-    def run(self) -> Iterator[Delta]:
+    def run(self) -> Generator[Delta]:
         """Step until nothing is left, giving out what each request gains. Closing the iterator frees all sequences."""
         try:
             while self._waiting or self._running:
@@ -70,18 +70,35 @@ class Scheduler:
 
     def advance(self) -> list[Delta]:
         """Admit what fits, take one step with everything that runs, retire what ended or failed."""
-        while self._waiting and len(self._running) < self.max_batch:
-            self._running.append(self._open(self._waiting.popleft()))
-        failed = [self._fail(session) for session in list(self._running) if session.error is not None]
+        failed = self._admit()
+        failed += [self._fail(session) for session in list(self._running) if session.error is not None]
         running = list(self._running)
         gained = step(self.parts, running) if running else []
         return failed + [self._deliver(session, pieces) for session, pieces in zip(running, gained, strict=True)]
 
-    def cancel(self, request_id: str) -> None:
-        """Forget a request, wherever it stands; unknown ids are ignored, since it may just have ended."""
+    def _admit(self) -> list[Delta]:
+        """Open waiting requests while there is room; one whose prefill fails takes no other down."""
+        failed = []
+        while self._waiting and len(self._running) < self.max_batch:
+            request = self._waiting.popleft()
+            try:
+                self._running.append(self._open(request))
+            except Exception as error:  # out of memory, for one
+                fault = ModelError(
+                    f"request {request.request_id}: the prefill of {len(request.tokens)} tokens failed: {error}"
+                )
+                fault.__cause__ = error
+                failed.append(Delta(request.request_id, error=fault))
+        return failed
+
+    def cancel(self, request_id: str) -> Result | None:
+        """End a request now: what it has so far, or None if it waits, or has ended already."""
         self._waiting = deque(r for r in self._waiting if r.request_id != request_id)
-        for session in [s for s in self._running if s.request_id == request_id]:
-            self._retire(session)
+        session = next((s for s in self._running if s.request_id == request_id), None)
+        if session is None:
+            return None
+        self._retire(session)
+        return session.result(self.lossless)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -158,4 +175,4 @@ class Scheduler:
         for name, drafter in self.parts.drafters.items():
             session.metrics.steps_by_drafter[name] = 0  # so that one that never engages shows
             session.states[name] = guard.call(f"drafter '{name}'", [session], partial(drafter.begin, context), UNUSABLE)
-        session.router_state = guard.call("router", [session], partial(self.parts.router.begin, context), None)
+        session.router_state = guard.call("router", [session], partial(self.parts.router.begin, context), UNUSABLE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,8 +79,8 @@ class Session:
             tokens=self.tokens,
             prompt_length=self.prompt_length,
             remaining=self.stopping.remaining,
-            taps=self.taps,
-            history=self.history,
+            taps=MappingProxyType(dict(self.taps)),
+            history=tuple(self.history),
             generation=self.generation,
         )
 

@@ -6,18 +6,18 @@ Everything else in this package is called from here or prepares for it. Plain de
 from __future__ import annotations
 
 import time
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
 
 from draftmux.engine.guard import Guard, checked_acceptance, checked_choice, checked_draft, checked_drafts
 from draftmux.engine.session import UNUSABLE
-from draftmux.errors import DraftmuxError
+from draftmux.errors import DeadEndError, DraftmuxError
 from draftmux.protocols import DraftRequest, Row
 from draftmux.results import TARGET, Piece
 from draftmux.tree import ROOT
-from draftmux.types import Acceptance, Choice, Draft, Scores, Step
+from draftmux.types import UNLIMITED, Acceptance, Budget, Choice, Draft, Scores, Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from draftmux.protocols import BoundBackend, Drafter, Router, Verifier
     from draftmux.sampling import Sampler
     from draftmux.types import Context
+
+AFFORDABLE = 1.5  # cost of a pass, relative to plain decoding, up to which drafts grow by themselves
+NODE_STEPS = (3, 7, 15, 31, 63, 127)
 
 
 @frozen(eq=False)
@@ -37,6 +40,16 @@ class Parts:
     router: Router
     verifier: Verifier
     guard: Guard = field(factory=Guard)
+
+    def affordable(self, budget: Budget) -> Budget:
+        """The budget; where it leaves the number of nodes open, what costs at most half of a plain step more."""
+        return budget if budget.max_nodes < UNLIMITED else evolve(budget, max_nodes=self._affordable_nodes)
+
+    @cached_property
+    def _affordable_nodes(self) -> int:
+        plain = self.backend.cost(0)
+        sizes = [size for size in NODE_STEPS if self.backend.cost(size) <= AFFORDABLE * plain]
+        return max(sizes, default=NODE_STEPS[0])
 
 
 @frozen(eq=False)
@@ -91,6 +104,8 @@ def step(parts: Parts, sessions: Sequence[Session]) -> list[list[Piece]]:
 def route(parts: Parts, session: Session) -> Drafted:
     """Ask the router; a router that fails means plain decoding for this step."""
     context = session.context()
+    if session.router_state is UNUSABLE:
+        return Drafted(session, context, Choice(None))
     choice = parts.guard.call(
         "router",
         [session],
@@ -124,7 +139,7 @@ def _by_next_drafter(queues: dict[int, list[str]]) -> dict[str, list[int]]:
 def _drafts(parts: Parts, name: str, group: list[Drafted]) -> list[Draft]:
     """Checked drafts of one drafter for a group of sequences; an empty one where it failed or has no room."""
     requests = {
-        i: DraftRequest(d.context, d.session.states[name], d.session.budget(d.choice.budget))
+        i: DraftRequest(d.context, d.session.states[name], d.session.budget(parts.affordable(d.choice.budget)))
         for i, d in enumerate(group)
     }
     requests = {
@@ -156,10 +171,22 @@ def accept(parts: Parts, drafted: Drafted, scores: Scores) -> Acceptance:
             parts.verifier.accept(context, draft, scores, sampler), draft, parts.backend.vocab_size
         )
 
-    acceptance = call("verifier", [drafted.session], decide, None)
+    try:
+        acceptance = call("verifier", [drafted.session], decide, None, letting=(DeadEndError,))
+    except DeadEndError:
+        acceptance = None  # it may lie behind the request's end; only one right after the root is final
     if acceptance is None:
-        acceptance = Acceptance((), call("sampler", [drafted.session], partial(sampler.pick, ROOT), 0))
+        acceptance = _plain(drafted.session, sampler)
     return _with_logprobs(acceptance, drafted, sampler) if drafted.context.generation.logprobs else acceptance
+
+
+def _plain(session: Session, sampler: Sampler) -> Acceptance:
+    """What plain decoding would do; a request that can get no further token has failed."""
+    try:
+        return Acceptance((), sampler.pick(ROOT))
+    except DeadEndError as error:
+        session.error = session.error or error
+        return Acceptance((), 0)
 
 
 def _with_logprobs(acceptance: Acceptance, drafted: Drafted, sampler: Sampler) -> Acceptance:
@@ -198,7 +225,8 @@ def _pieces(session: Session, record: Step, texts: list[str]) -> list[Piece]:
     sources = [*(record.draft.source(node, drafter) for node in record.acceptance.path), TARGET]
     logprobs = record.acceptance.logprobs or [None] * len(sources)
     session.texts += texts
-    pieces = [Piece(*parts) for parts in zip(record.committed, texts, sources, logprobs, strict=False)]
+    kept = len(texts)
+    pieces = [Piece(*p) for p in zip(record.committed, texts, sources[:kept], logprobs[:kept], strict=True)]
     session.logprobs += [piece.logprob for piece in pieces if piece.logprob is not None]
     return pieces
 
@@ -210,4 +238,5 @@ def observe(parts: Parts, session: Session, record: Step) -> None:
         if session.states[name] is not UNUSABLE:
             tell = partial(drafter.observe, session.states[name], record)
             parts.guard.call(f"drafter '{name}'", [session], tell, None)
-    parts.guard.call("router", [session], partial(parts.router.observe, session.router_state, record), None)
+    if session.router_state is not UNUSABLE:
+        parts.guard.call("router", [session], partial(parts.router.observe, session.router_state, record), None)

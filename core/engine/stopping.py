@@ -32,10 +32,9 @@ class Stopping:
 
     @classmethod
     def build(cls, generation: Generation, eos_ids: frozenset[int], limit: int, tokenizer: Any) -> Stopping:
-        """Rules of one request; an end token is the model's own (unless ignored) or one of `stop_ids`."""
-        own = frozenset() if generation.ignore_eos else eos_ids
+        """Rules of one request."""
         detokenizer = Detokenizer(tokenizer) if tokenizer is not None else None
-        return cls(own | set(generation.stop_ids), limit, StopFilter(tuple(generation.stop)), detokenizer)
+        return cls(generation.end_ids(eos_ids), limit, StopFilter(tuple(generation.stop)), detokenizer)
 
     @property
     def remaining(self) -> int:

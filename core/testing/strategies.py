@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from draftmux.testing.harness import Truths
 
 SEEDS = st.integers(0, 1 << 16)
-K = st.sampled_from((1, 2, 4, 8))
+K = st.sampled_from((4, 1, 2, 8))
 
 
 @st.composite
@@ -63,7 +63,8 @@ def generations(vocab_size: int, max_new_tokens: int = 16, **fixed: Any) -> st.S
         "stop_ids": st.lists(ids, max_size=1),
         "ignore_eos": st.booleans(),
         "logprobs": st.booleans(),
-        "max_new_tokens": st.integers(1, max_new_tokens),
+        # Hypothesis likes small numbers; decoding faults like long texts.
+        "max_new_tokens": st.integers(0, max_new_tokens - 1).map(lambda less: max_new_tokens - less),
     }
     return st.builds(Generation, **{**settings, **{name: st.just(value) for name, value in fixed.items()}})
 

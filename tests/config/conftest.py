@@ -186,8 +186,15 @@ class Strict(Exact):
 
 @frozen
 class Engine:
+    takes_model: ClassVar[bool] = True
+
     def bind(self, target: Any, taps: Any) -> Any:
         return self
+
+
+@frozen
+class OwnTarget(Engine):
+    takes_model: ClassVar[bool] = False
 
 
 CLASSES: dict[str, dict[str, type]] = {
@@ -206,7 +213,7 @@ CLASSES: dict[str, dict[str, type]] = {
     },
     "router": {"fixed": Fixed, "switch": Switch, "any": Any_},
     "verifier": {"exact-match": Exact, "lossy": Lossy, "strict": Strict},
-    "backend": {"transformers": Engine, "scripted": Engine},
+    "backend": {"transformers": Engine, "scripted": OwnTarget},
 }
 
 

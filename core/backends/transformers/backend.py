@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from attrs import frozen
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 @frozen
 class TransformersBackend:
     """Any causal language model that transformers can run, with a KV cache of its own making for trees and batches."""
+
+    takes_model: ClassVar[bool] = True
 
     attention: Literal["sdpa", "eager"] = option("transformers' attention implementation", default="sdpa")
     prefill_chunk: int = option("prompt tokens per prefill pass; bounds memory", default=1024, minimum=1)

@@ -94,7 +94,8 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
 
     def forget(self) -> None:
         """Free the buffers."""
-        del self.keys, self.values
+        if self.is_initialized:
+            del self.keys, self.values
         self.is_initialized = False
 
     def resize(self) -> None:
@@ -108,14 +109,14 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers ships no
         new[:rows, :, :slots] = old[:rows, :, :slots]
         return new
 
-    def move(self, row: int, source: Sequence[int], target: int) -> None:
+    def move(self, row: int, source: Tensor, target: int) -> None:
         """Gather slots `source` of a row and write them from slot `target` on. The copy comes first: they overlap."""
         for buffer in (self.keys, self.values):
-            buffer[row, :, target : target + len(source)] = buffer[row][:, list(source)]
+            buffer[row, :, target : target + len(source)] = buffer[row].index_select(1, source.to(buffer.device))
 
     def copy_row(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` slots of a row to another."""
-        for buffer in (self.keys, self.values):
+        """Copy the first `length` slots of a row to another; before the first pass there are none."""
+        for buffer in (self.keys, self.values) if length else ():
             buffer[target, :, :length] = buffer[source, :, :length]
 
 
@@ -133,7 +134,8 @@ class SlotCache(Cache):  # type: ignore[misc]
         """Make room for this many rows and slots."""
         if rows <= self.rows and capacity <= self.capacity:
             return
-        self.rows = max(self.rows, rows)
+        if rows > self.rows:
+            self.rows = max(rows, self.rows * 3 // 2)
         if capacity > self.capacity:
             # Half as much again, so that copying stays a constant share of the work.
             self.capacity = -(-max(capacity, self.capacity * 3 // 2) // GRAIN) * GRAIN
@@ -142,8 +144,9 @@ class SlotCache(Cache):  # type: ignore[misc]
 
     def move(self, row: int, source: Sequence[int], target: int) -> None:
         """Move slots within a row, in every layer."""
+        slots = torch.tensor(source, device=self.slot_layers[0].keys.device)  # one copy to the device for all layers
         for layer in self.slot_layers:
-            layer.move(row, source, target)
+            layer.move(row, slots, target)
 
     def copy_row(self, source: int, target: int, length: int) -> None:
         """Copy a row, in every layer."""

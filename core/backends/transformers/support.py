@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +13,7 @@ from draftmux.errors import ModelError
 if TYPE_CHECKING:
     from torch import Tensor
 
+MOVING_ROPE = {"longrope", "dynamic"}
 TREES = {"full_attention", "sliding_attention"}
 
 
@@ -50,16 +52,30 @@ def layout(model: Any) -> Layout:
         )
     if "sliding_attention" in kinds and not window:
         raise ModelError(f"{name} has sliding-window layers but its configuration gives no window")
+    scaled = _rope_types(getattr(config, "rope_parameters", None)) & MOVING_ROPE
+    if scaled:
+        raise ModelError(
+            f"{name} has rotary embeddings of type {', '.join(sorted(scaled))}, whose frequencies follow the longest "
+            f"position of a pass, so a draft would change what other rows see; choose a target with fixed frequencies"
+        )
     return Layout(config.num_hidden_layers, frozenset(kinds), window, declared is not None and len(kinds) > 1)
 
 
+def _rope_types(parameters: Any) -> set[str]:
+    """Types of rotary embedding in a configuration, which may hold one set of parameters per kind of layer."""
+    if not isinstance(parameters, Mapping):
+        return set()
+    nested = set().union(*(_rope_types(value) for value in parameters.values()))
+    return nested | ({str(parameters["rope_type"])} if parameters.get("rope_type") else set())
+
+
 def tree_error(tree: Tensor, sequential: Tensor) -> float:
-    """How far logits of a tree pass `(n, V)` are from sequential decoding's: median over rows of the relative error."""
+    """How far logits of tree passes `(n, V)` are from sequential decoding's: the worst row's relative error."""
     reference = sequential.double() - sequential.double().mean(-1, keepdim=True)
     error = (tree.double() - sequential.double()).square().mean(-1).sqrt()
-    return float((error / reference.square().mean(-1).sqrt().clamp_min(1e-12)).median())
+    return float((error / reference.square().mean(-1).sqrt().clamp_min(1e-12)).max())
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """Largest believable relative rounding error; a wrong mask or position is of order one."""
-    return {torch.float64: 1e-6, torch.float32: 1e-3}.get(dtype, 0.2)
+    """Largest believable relative rounding error of a row. SmolLM2 in bfloat16: sound 0.1, one KV row off 0.45."""
+    return {torch.float64: 1e-6, torch.float32: 1e-3}.get(dtype, 0.25)

@@ -26,13 +26,15 @@ class Recorder:
     """Keeps the tapped states of the last pass, `(rows, n, d)` per tap."""
 
     states: dict[Tap, Tensor] = field(factory=dict)
+    taps: tuple[Tap, ...] = ()
 
     def watch(self, model: nn.Module, taps: Sequence[Tap]) -> None:
         """Hook the model; ModelError when a tap does not exist in it."""
+        self.taps = tuple(taps)
         layers = decoder_layers(model) if taps else []
         for tap in taps:
             if not -len(layers) <= tap.layer < len(layers):
-                raise ModelError(f"tap {tap}: the target has layers 0 to {len(layers) - 1}")
+                raise ModelError(f"tap {tap} is needed; the target has layers 0 to {len(layers) - 1}")
             self._hook(layers[tap.layer], tap)
 
     def take(self) -> dict[Tap, Tensor]:
@@ -50,9 +52,20 @@ class Recorder:
         if tap.kind == "resid_post":
             layer.register_forward_hook(keep_output)
         elif tap.kind == "resid_mid":
+            _refuse_unusual(layer, tap)
             _child(layer, AFTER_ATTENTION, tap).register_forward_pre_hook(keep_input)
         else:
             _child(layer, ATTENTION if tap.kind == "attn_out" else MLP, tap).register_forward_hook(keep_output)
+
+
+def _refuse_unusual(layer: nn.Module, tap: Tap) -> None:
+    """The stream between attention and MLP is no module's input where both run in parallel, or norms follow them."""
+    post_norm = hasattr(layer, "post_feedforward_layernorm") and not hasattr(layer, "pre_feedforward_layernorm")
+    if post_norm or getattr(layer, "use_parallel_residual", False):
+        raise ModelError(
+            f"tap {tap}: {type(layer).__name__} adds attention and MLP in its own way, so there is no such place to "
+            f"read; use attn_out, mlp_out or resid_post"
+        )
 
 
 def decoder_layers(model: nn.Module) -> Sequence[nn.Module]:

@@ -63,7 +63,7 @@ class TransformersTarget:
     ) -> TransformersTarget:
         """Wrap a loaded model; ModelError when it cannot run draft trees or lacks a tap."""
         shape = layout(model)
-        model.set_attn_implementation(options.attention)
+        _set_attention(model, options.attention)
         recorder = Recorder()
         recorder.watch(model, taps)
         eager = options.attention == "eager"
@@ -71,6 +71,11 @@ class TransformersTarget:
         if options.self_check:
             target.check_trees()
         return target
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of tapped states."""
+        return int(self.model.config.get_text_config(decoder=True).hidden_size)
 
     @property
     def vocab_size(self) -> int:
@@ -103,8 +108,8 @@ class TransformersTarget:
         except BaseException:
             self.close(sequence)
             raise
-        names = taps[0] if taps else {}
-        return Opened(sequence, {tap: torch.cat([chunk[tap][0] for chunk in taps]) for tap in names})
+        none = torch.zeros(0, self.hidden_size, dtype=self.model.dtype, device=self.device)
+        return Opened(sequence, {tap: torch.cat([none, *(c[tap][0] for c in taps)]) for tap in self.recorder.taps})
 
     def score(self, rows: Sequence[Row]) -> list[Scores]:
         """One pass over the roots and drafts of all `rows`."""
@@ -146,6 +151,20 @@ class TransformersTarget:
 
     def check_trees(self) -> None:
         """Compare a tree pass and its compaction with sequential decoding; ModelError when they disagree."""
+        name = type(self.model).__name__
+        try:
+            error = self._tree_error()
+        except Exception as fault:
+            raise ModelError(f"{name} fails on a draft tree, so it cannot be a target: {fault}") from fault
+        if not error <= tolerance(self.model.dtype):
+            raise ModelError(
+                f"{name}: logits of a draft tree differ from sequential decoding by {error:.2g} (relative; "
+                f"{tolerance(self.model.dtype):.0e} is allowed in {self.model.dtype}), so speculation would change the "
+                f"text. The architecture does not follow the attention mask or position ids it is given. If you know "
+                f"better: `backend: {{use: transformers, self_check: false}}`"
+            )
+
+    def _tree_error(self) -> float:
         tokens = np.random.default_rng(0).integers(0, self.vocab_size, 9).tolist()
         draft = Draft([tokens[5], tokens[6], tokens[7], tokens[8]], [-1, -1, 1, 2])
         opened = self.open(tokens[:5]).sequence
@@ -154,13 +173,7 @@ class TransformersTarget:
         after = self.score([Row(opened, tokens[8], Draft.empty())])[0].logits
         self.close(opened)
         plain = self._plain_logits([*tokens[:5], *tokens[6:]])[4:]
-        error = tree_error(torch.cat((tree, after)), torch.cat((plain, plain[-1:])))
-        if not error <= tolerance(self.model.dtype):
-            raise ModelError(
-                f"{type(self.model).__name__}: logits of a draft tree differ from sequential decoding by {error:.2g} "
-                f"(relative; {tolerance(self.model.dtype):.0e} is allowed in {self.model.dtype}), so speculation would "
-                f"change the text. The architecture does not follow the attention mask or position ids it is given"
-            )
+        return tree_error(torch.cat((tree, after)), torch.cat((plain, plain[-1:])))
 
     def _plain_logits(self, tokens: list[int]) -> Tensor:
         """Logits of decoding one token after the other, `(T, V)`."""
@@ -175,11 +188,13 @@ class TransformersTarget:
     def _measure(self) -> dict[int, float]:
         room = self.max_length or COST_CONTEXT + COST_ROWS[-1]
         sequence = self.open([0] * max(1, min(COST_CONTEXT, room - COST_ROWS[-1]))).sequence
-        costs = {}
-        for rows in [rows for rows in COST_ROWS if rows <= room]:
-            row = Row(sequence, 0, Draft.chain([0] * (rows - 1)))
-            costs[rows] = statistics.median(self._timed(row) for _ in range(5))
-        self.close(sequence)
+        costs: dict[int, float] = {}
+        try:
+            for rows in [rows for rows in COST_ROWS if rows <= room]:
+                row = Row(sequence, 0, Draft.chain([0] * (rows - 1)))
+                costs[rows] = statistics.median(self._timed(row) for _ in range(3))
+        finally:
+            self.close(sequence)
         return costs
 
     def _timed(self, row: Row) -> float:
@@ -229,3 +244,14 @@ class TransformersTarget:
     def _scores(self, row: Row, index: int, logits: Tensor, taps: Mapping[Tap, Tensor]) -> Scores:
         count = len(row.draft) + 1
         return Scores(logits[index, :count], {tap: states[index, :count] for tap, states in taps.items()})
+
+
+def _set_attention(model: Any, implementation: str) -> None:
+    try:
+        model.set_attn_implementation(implementation)
+    except (ValueError, ImportError) as error:
+        other = "eager" if implementation != "eager" else "sdpa"
+        raise ModelError(
+            f"{type(model).__name__} does not support attention '{implementation}'; "
+            f"try `backend: {{use: transformers, attention: {other}}}`"
+        ) from error

@@ -1,0 +1,94 @@
+"""From plugins with options to plugins at work: what they need of the target, and who is bound after whom."""
+
+from __future__ import annotations
+
+import traceback
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
+
+from draftmux.engine.guard import Guard
+from draftmux.engine.step import Parts
+from draftmux.errors import DraftmuxError, PluginError
+from draftmux.protocols import Resources
+
+if TYPE_CHECKING:
+    from draftmux.config.spec import PipelineSpec, PluginSpec
+    from draftmux.protocols import BoundBackend
+    from draftmux.types import Tap
+
+
+def routable(spec: PipelineSpec) -> tuple[str, ...]:
+    """Drafters that the router can choose."""
+    names: tuple[str, ...] | None = spec.router.plugin.uses()
+    return tuple(spec.drafters) if names is None else names
+
+
+def reachable(spec: PipelineSpec) -> set[str]:
+    """Drafters that the router can choose, and those they are made of."""
+    queue = list(routable(spec))
+    found: set[str] = set()
+    while queue:
+        name = queue.pop()
+        if name not in found:
+            found.add(name)
+            queue += spec.drafters[name].plugin.uses()
+    return found
+
+
+def wanted_taps(spec: PipelineSpec) -> tuple[Tap, ...]:
+    """Every tap that the router or a reachable drafter needs, sorted."""
+    plugins = [spec.router.plugin, *(spec.drafters[name].plugin for name in reachable(spec))]
+    return tuple(sorted({tap for plugin in plugins for tap in plugin.needs.taps}))
+
+
+def shareable(spec: PipelineSpec, lender: PipelineSpec) -> bool:
+    """Whether `spec` can use the target that was loaded for `lender`: the same one, with all taps it needs."""
+    same = (spec.backend.use, spec.backend.options) == (lender.backend.use, lender.backend.options)
+    same = same and spec.models.get("target") == lender.models.get("target")
+    return same and set(wanted_taps(spec)) <= set(wanted_taps(lender))
+
+
+def bind_backend(spec: PipelineSpec) -> BoundBackend:
+    """Load the target with the taps that the pipeline needs; ModelError when it cannot be had."""
+    backend: BoundBackend = spec.backend.plugin.bind(spec.models.get("target"), wanted_taps(spec))
+    return backend
+
+
+def bind_parts(spec: PipelineSpec, backend: BoundBackend) -> Parts:
+    """Bind drafters, router and verifier; PluginError when one of them cannot be set up."""
+    resources = Resources(backend.tokenizer, backend, spec.models)
+    drafters = _bind_drafters(spec, resources)
+    resources = evolve(resources, drafters=drafters)
+    chosen = {name: drafters[name] for name in routable(spec)}
+    router, verifier = _bind(spec.router, resources), _bind(spec.verifier, resources)
+    return Parts(backend, MappingProxyType(chosen), router, verifier, Guard(spec.on_plugin_error))
+
+
+def _bind_drafters(spec: PipelineSpec, resources: Resources) -> dict[str, Any]:
+    """In order of use: a drafter made of others is bound after them."""
+    bound: dict[str, Any] = {}
+
+    def bind(name: str) -> None:
+        if name not in bound:
+            for part in spec.drafters[name].plugin.uses():
+                bind(part)
+            bound[name] = _bind(spec.drafters[name], evolve(resources, drafters=dict(bound)))
+
+    wanted = reachable(spec)
+    for name in spec.drafters:
+        if name in wanted:
+            bind(name)
+    return bound
+
+
+def _bind(plugin: PluginSpec, resources: Resources) -> Any:
+    try:
+        return plugin.plugin.bind(resources)
+    except DraftmuxError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"'{plugin.name}' (use: {plugin.use}) could not be set up:\n{traceback.format_exc()}"
+        ) from error
