@@ -162,7 +162,7 @@ class Forgetful(Recorder):
 @pytest.mark.parametrize(
     ("inner", "fault", "message"),
     [
-        (Broken([1]), ZeroDivisionError, "inner fault"),
+        (Broken([1]), PluginError, "its drafter 'two' failed: ZeroDivisionError: inner fault"),
         (Forgetful([1]), PluginError, "drafter 'two' answered 1 requests with 0 drafts"),
     ],
 )

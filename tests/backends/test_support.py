@@ -1,0 +1,184 @@
+"""Targets that cannot run draft trees are refused when they are loaded, with the reason; those that can, pass."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+
+from draftmux.backends.transformers.backend import TransformersBackend
+from draftmux.backends.transformers.cache import SlotCache
+from draftmux.backends.transformers.masks import Feed
+from draftmux.backends.transformers.target import TransformersTarget
+from draftmux.errors import ModelError
+from draftmux.protocols import Row
+from draftmux.testing.targets import MODELS, tiny_model, tiny_target
+from draftmux.types import Draft, Tap
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 32,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 64,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+
+
+def llama(**changes: Any) -> Any:
+    return hf.LlamaForCausalLM(hf.LlamaConfig(**{**SIZES, **changes}))
+
+
+def build(model: Any, *taps: Tap, **options: Any) -> TransformersTarget:
+    return TransformersTarget.build(TransformersBackend(**options), model.eval(), frozenset(), None, taps)
+
+
+def recurrent() -> Any:
+    sizes = {"vocab_size": 32, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4}
+    return hf.MambaForCausalLM(hf.MambaConfig(**sizes, bos_token_id=0, eos_token_id=0, pad_token_id=0))
+
+
+def hybrid() -> Any:
+    linear = {
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 2,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8,
+    }
+    kinds = ["linear_attention", "full_attention"]
+    experts = {
+        "num_experts": 2,
+        "num_experts_per_tok": 1,
+        "moe_intermediate_size": 8,
+        "shared_expert_intermediate_size": 8,
+    }
+    return hf.Qwen3NextForCausalLM(hf.Qwen3NextConfig(**SIZES, **linear, **experts, layer_types=kinds, head_dim=8))
+
+
+def alibi() -> Any:
+    sizes = {"vocab_size": 32, "hidden_size": 32, "n_layer": 2, "n_head": 4}
+    return hf.BloomForCausalLM(hf.BloomConfig(**sizes, bos_token_id=0, eos_token_id=0, pad_token_id=0))
+
+
+def encoder_decoder() -> Any:
+    sizes = {"vocab_size": 32, "d_model": 16, "d_kv": 4, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    return hf.T5ForConditionalGeneration(hf.T5Config(**sizes, decoder_start_token_id=0))
+
+
+def stretched() -> Any:
+    factors = [1.0] * 4
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": factors, "long_factor": factors}
+    return llama(rope_parameters={**rope, "original_max_position_embeddings": 16})
+
+
+def chunked() -> Any:
+    model = llama()
+    model.config.layer_types = ["chunked_attention", "full_attention"]
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (recurrent, "recurrent state, which cannot be rewound"),
+        (hybrid, "recurrent state, which cannot be rewound"),
+        (alibi, r"Bloom\w+"),
+        (encoder_decoder, "encoder-decoder"),
+        (stretched, "rotary embeddings of type longrope"),
+        (chunked, "layers of kind chunked_attention"),
+    ],
+)
+def test_what_cannot_run_trees_is_refused_with_the_reason(make: Any, reason: str) -> None:
+    with pytest.raises(ModelError, match=reason):
+        build(make())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_sound_targets_pass_their_self_check(name: str, dtype: torch.dtype) -> None:
+    build(copy.deepcopy(tiny_model(name)).to(dtype))
+
+
+def no_move(self: SlotCache, row: int, source: Any, target: int) -> None:
+    """Compaction that leaves the accepted path where it stood."""
+
+
+def move_one_off(self: SlotCache, row: int, source: Any, target: int) -> None:
+    slots = torch.tensor([slot - 1 for slot in source])
+    for layer in self.slot_layers:
+        layer.move(row, slots, target)
+
+
+@pytest.mark.parametrize("fault", [no_move, move_one_off])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((name, dtype) for name in MODELS for dtype in (torch.float64, torch.float32)),
+        ("llama", torch.bfloat16),  # rounding of 16 bits hides one row in some tiny models
+    ],
+)
+def test_the_self_check_sees_wrong_compaction(
+    name: str, dtype: torch.dtype, fault: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SlotCache, "move", fault)
+    with pytest.raises(ModelError, match="differ from sequential decoding"):
+        build(copy.deepcopy(tiny_model(name)).to(dtype))
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma3"])
+def test_the_self_check_sees_positions_taken_from_slots(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Feed, "positions", property(lambda self: self.start + torch.arange(len(self.tokens)).numpy()))
+    with pytest.raises(ModelError, match="position ids"):
+        tiny_target(name, self_check=True)
+
+
+def test_an_unsupported_attention_names_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = llama()
+    monkeypatch.setattr(type(model), "_supports_sdpa", False)
+    monkeypatch.setattr(
+        type(model), "set_attn_implementation", lambda self, name: (_ for _ in ()).throw(ValueError(name))
+    )
+    with pytest.raises(ModelError, match="attention: eager"):
+        build(model)
+
+
+def test_eager_attention_gives_the_same_text() -> None:
+    prompt = [3, 1, 4, 1, 5]
+    logits = []
+    for attention in ("sdpa", "eager"):
+        target = tiny_target("gemma3", attention=attention)
+        handle = target.open(prompt).sequence
+        logits.append(target.score([Row(handle, prompt[-1], Draft.from_candidates([[1, 2], [1, 3], [4]]))])[0].logits)
+    # transformers' eager attention does its softmax in float32, whatever the model's dtype.
+    assert torch.allclose(logits[0], logits[1], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("tap", "reason"), [(Tap(2, "attn_out"), "layers 0 to 1"), (Tap(-3, "mlp_out"), "layers 0 to 1")]
+)
+def test_taps_that_are_not_there(tap: Tap, reason: str) -> None:
+    with pytest.raises(ModelError, match=reason):
+        build(llama(), tap)
+
+
+def test_the_middle_of_the_stream_is_refused_where_there_is_none() -> None:
+    model = hf.Olmo2ForCausalLM(hf.Olmo2Config(**SIZES))
+    with pytest.raises(ModelError, match="no such place"):
+        build(model, Tap(0, "resid_mid"))
+    build(model, Tap(0, "attn_out"), self_check=False)
+
+
+def test_cost_is_measured_and_interpolated() -> None:
+    target = tiny_target("llama", positions=64)
+    costs = [target.cost(nodes) for nodes in (0, 1, 2, 5, 63, 500)]
+    assert all(cost > 0 for cost in costs)
+    low, high = sorted((target.cost(3), target.cost(7)))
+    assert low <= target.cost(5) <= high
+    assert target.open([1, 2]).sequence.row == 0  # the measurement has left no sequence behind
