@@ -50,16 +50,12 @@ def is_chain(parents: NDArray[np.int64]) -> bool:
 
 def merge_candidates(
     candidates: Sequence[Sequence[int]], max_nodes: int, max_depth: int
-) -> tuple[list[int], list[int], list[int]]:
-    """Merge candidate continuations into a trie, in order, until `max_nodes` nodes stand.
-
-    Returns tokens, parents and, for every node, the index of the first candidate that asked for it.
-    """
+) -> tuple[list[int], list[int]]:
+    """Merge candidate continuations into a trie, in order, until `max_nodes` nodes stand: tokens and parents."""
     tokens: list[int] = []
     parents: list[int] = []
-    owners: list[int] = []
     child: dict[tuple[int, int], int] = {}
-    for owner, candidate in enumerate(candidates):
+    for candidate in candidates:
         node = ROOT
         for token in candidate[:max_depth]:
             key = (node, index(token))
@@ -69,6 +65,5 @@ def merge_candidates(
                 child[key] = len(tokens)
                 tokens.append(key[1])
                 parents.append(node)
-                owners.append(owner)
             node = child[key]
-    return tokens, parents, owners
+    return tokens, parents

@@ -128,7 +128,7 @@ class Draft:
         limit = budget or Budget()
         try:
             kept = candidates[: limit.max_branches]
-            tokens, parents, _ = tree.merge_candidates(kept, limit.max_nodes, limit.max_depth)
+            tokens, parents = tree.merge_candidates(kept, limit.max_nodes, limit.max_depth)
         except (TypeError, LookupError) as error:
             raise DraftError(f"candidates must be a list of lists of token ids: {error}") from error
         return cls(tokens, parents)

@@ -58,26 +58,22 @@ def test_a_chain_is_a_tree_where_nobody_has_two_children_or_skips_one(parents: l
     assert tree.is_chain(np.array(parents, dtype=np.int64)) is chain
 
 
-def prefixes(candidates: Sequence[Sequence[int]], max_depth: int) -> dict[tuple[int, ...], int]:
-    """Every prefix of the candidates in the order of asking, with the candidate that asked first."""
-    found: dict[tuple[int, ...], int] = {}
-    for owner, candidate in enumerate(candidates):
-        for length in range(1, min(len(candidate), max_depth) + 1):
-            found.setdefault(tuple(candidate[:length]), owner)
-    return found
+def prefixes(candidates: Sequence[Sequence[int]], max_depth: int) -> list[tuple[int, ...]]:
+    """Every prefix of the candidates once, in the order of asking."""
+    asked = [tuple(c[:length]) for c in candidates for length in range(1, min(len(c), max_depth) + 1)]
+    return list(dict.fromkeys(asked))
 
 
 @given(candidate_lists, limits, limits)
 def test_merging_keeps_the_first_distinct_prefixes(candidates: list[list[int]], max_nodes: int, max_depth: int) -> None:
-    merged, parents, owners = tree.merge_candidates(candidates, max_nodes, max_depth)
+    merged, parents = tree.merge_candidates(candidates, max_nodes, max_depth)
     paths = [tuple(merged[above] for above in ancestors(parents, node)[::-1]) for node in range(len(merged))]
-    wanted = list(prefixes(candidates, max_depth).items())[:max_nodes]
-    assert list(zip(paths, owners, strict=True)) == wanted
+    assert paths == prefixes(candidates, max_depth)[:max_nodes]
     assert all(parent < node for node, parent in enumerate(parents))
 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.array])
 def test_merging_takes_any_sequence_of_integers(kind: type) -> None:
     merged = tree.merge_candidates([kind([4, 5]), kind([4, 6])], 9, 9)
-    assert merged == ([4, 5, 6], [-1, 0, 0], [0, 0, 1])
+    assert merged == ([4, 5, 6], [-1, 0, 0])
     assert all(type(value) is int for values in merged for value in values)
