@@ -7,6 +7,7 @@ fault to some request ids; everyone else in the batch is served rightly.
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -31,6 +32,13 @@ NAP_SECONDS = 0.002
 
 class RogueError(Exception):
     """What a rogue raises."""
+
+
+class MuteError(Exception):
+    """An exception that cannot even say what it is."""
+
+    def __str__(self) -> str:
+        raise RogueError("no words")
 
 
 def _last_id(wrong: Callable[[int], int]) -> Callable[[Draft, int], Draft]:
@@ -69,6 +77,10 @@ def _raise(*_: Any) -> Any:
     raise RogueError("a rogue's own error")
 
 
+def _raise_mutely(*_: Any) -> Any:
+    raise MuteError
+
+
 # What becomes of a right draft, by mode; each takes the draft and the size of the vocabulary.
 DRAFTS: dict[str, Callable[[Draft, int], Any]] = {
     "negative-id": _last_id(lambda size: -1),
@@ -93,6 +105,8 @@ BATCHES: dict[str, Callable[[list[Any]], Any]] = {
     "count": lambda drafts: [*drafts, Draft.empty()],
     "none": lambda drafts: None,
     "iterator": iter,
+    "exits": lambda drafts: sys.exit("a rogue leaves"),
+    "mute": _raise_mutely,
     "raises": lambda drafts: drafts,  # at the third call only, see `propose`
     "sleeps": lambda drafts: drafts,
 }

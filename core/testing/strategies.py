@@ -15,10 +15,10 @@ from draftmux.testing.targets import hash_law, scripted
 from draftmux.types import Budget, Draft
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from draftmux.backends.scripted import ScriptedTarget
-    from draftmux.protocols import Drafter, Router
+    from draftmux.protocols import BoundBackend, Drafter, Router
     from draftmux.testing.harness import Truths
 
 SEEDS = st.integers(0, 1 << 16)
@@ -45,9 +45,15 @@ def prompts(vocab_size: int, max_size: int = 6) -> st.SearchStrategy[tuple[int, 
     return st.lists(st.integers(0, vocab_size - 1), min_size=1, max_size=max_size).map(tuple)
 
 
-def generations(vocab_size: int, max_new_tokens: int = 16, **fixed: Any) -> st.SearchStrategy[Generation]:
-    """Any settings, greedy and sampled, also such that leave no token to choose; `fixed` ones as given."""
+def generations(
+    vocab_size: int, max_new_tokens: int = 16, end_ids: Collection[int] = (), **fixed: Any
+) -> st.SearchStrategy[Generation]:
+    """Any settings, greedy and sampled, also such that leave no token to choose; `fixed` ones as given.
+
+    The target's `end_ids` are not banned, since that is refused.
+    """
     ids = st.integers(0, vocab_size - 1)
+    words = st.lists(ids, min_size=1, max_size=3).filter(lambda word: len(word) > 1 or word[0] not in end_ids)
     settings: dict[str, st.SearchStrategy[Any]] = {
         "temperature": st.sampled_from((0.0, 0.0, 0.3, 1.0, 2.0)),
         "seed": SEEDS,
@@ -57,7 +63,7 @@ def generations(vocab_size: int, max_new_tokens: int = 16, **fixed: Any) -> st.S
         "typical_p": st.sampled_from((1.0, 1.0, 0.8)),
         "repetition_penalty": st.sampled_from((1.0, 1.0, 1.3, 0.8)),
         "no_repeat_ngram_size": st.sampled_from((0, 0, 1, 2, 3)),
-        "bad_word_ids": st.lists(st.lists(ids, min_size=1, max_size=3), max_size=2),
+        "bad_word_ids": st.lists(words, max_size=2),
         "logit_bias": st.dictionaries(ids, st.sampled_from((-5.0, -1.0, 2.0)), max_size=3),
         "min_new_tokens": st.sampled_from((0, 0, 3, 6)),
         "stop_ids": st.lists(ids, max_size=1),
@@ -82,12 +88,10 @@ def hash_targets(draw: st.DrawFn) -> ScriptedTarget:
 
 
 @st.composite
-def asks(draw: st.DrawFn, /, vocab_size: int, count: int = 1, **limits: Any) -> list[Ask]:
-    """`count` requests that differ in everything, short enough for the targets above."""
-    return [
-        Ask(draw(prompts(vocab_size)), draw(generations(vocab_size, **limits)), f"request-{number}")
-        for number in range(count)
-    ]
+def asks(draw: st.DrawFn, /, target: BoundBackend, count: int = 1, max_new_tokens: int = 16) -> list[Ask]:
+    """`count` requests to a target that differ in everything, with prompts short enough for those above."""
+    settings = generations(target.vocab_size, max_new_tokens, target.eos_ids)
+    return [Ask(draw(prompts(target.vocab_size)), draw(settings), f"request-{number}") for number in range(count)]
 
 
 @st.composite

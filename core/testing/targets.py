@@ -103,7 +103,10 @@ def tiny_target(
     taps: tuple[Tap, ...] = (),
     **options: Any,
 ) -> TransformersTarget:
-    """A fresh bound transformers backend over `tiny_model`. `options` are the backend's; its self-check is off."""
+    """A fresh bound transformers backend over `tiny_model`, on which every pass costs a second, as on a scripted one.
+
+    `options` are the backend's; its self-check is off.
+    """
     from draftmux.backends.transformers.backend import TransformersBackend
     from draftmux.backends.transformers.target import TransformersTarget
 
@@ -111,7 +114,9 @@ def tiny_target(
     if taps or options.get("attention", "sdpa") != "sdpa":
         model = copy.deepcopy(model)  # hooks and the attention implementation stay with the model
     backend = TransformersBackend(**{"self_check": False, **options})
-    return TransformersTarget.build(backend, model, frozenset(eos_ids), None, taps)
+    target = TransformersTarget.build(backend, model, frozenset(eos_ids), None, taps)
+    target._costs = {1: 1.0}  # measured, open budgets would have another size in every run
+    return target
 
 
 def model_law(name: str, positions: int = 256) -> Law:

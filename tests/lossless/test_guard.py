@@ -10,8 +10,9 @@ import pytest
 import torch
 from attrs import define
 
+from draftmux.backends.scripted import ScriptedTarget
 from draftmux.engine.scheduler import Scheduler
-from draftmux.errors import PluginError
+from draftmux.errors import ModelError, PluginError
 from draftmux.generation import Generation
 from draftmux.testing.drafters import Oracle
 from draftmux.testing.harness import Trial, assemble, check_outcome, serve
@@ -33,6 +34,7 @@ from draftmux.verifiers.exact_match import ExactMatch
 
 if TYPE_CHECKING:
     from draftmux.engine.step import Parts
+    from draftmux.protocols import Opened
 
 SIZE = 7
 VICTIM = "request-1"
@@ -162,6 +164,23 @@ def test_the_engine_serves_on_after_a_failure() -> None:
         result = ended[ask.request_id].result
         assert result is not None and result.tokens == requests.expected[ask.request_id].tokens
     check_outcome(serve(parts, requests.asks[:1])["request-0"], requests.expected["request-0"])
+
+
+def test_a_prefill_that_fails_takes_no_other_request_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = trial()
+    prefill = ScriptedTarget.open
+
+    def fail(self: ScriptedTarget, tokens: Sequence[int]) -> Opened:
+        if len(tokens) == 3:
+            raise MemoryError("no room")
+        return prefill(self, tokens)
+
+    monkeypatch.setattr(ScriptedTarget, "open", fail)
+    large = Ask((1, 2, 3), Generation(), "large")
+    outcomes = serve(assemble(requests.target), [requests.asks[0], large, *requests.asks[1:]], max_batch=2)
+    assert isinstance(outcomes.pop("large").error, ModelError)
+    for name, outcome in outcomes.items():
+        check_outcome(outcome, requests.expected[name])
 
 
 @pytest.mark.parametrize("steps", range(1, 5))

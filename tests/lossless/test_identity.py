@@ -33,14 +33,14 @@ SAMPLED = Generation(
 @given(st.data())
 def test_plain_decoding_is_the_loop_by_the_book(data: Any) -> None:
     target = data.draw(some.hash_targets())
-    Trial.prepare(target, data.draw(some.asks(target.vocab_size))).check()
+    Trial.prepare(target, data.draw(some.asks(target))).check()
 
 
 @settings(max_examples=300)
 @given(st.data())
 def test_speculation_over_pseudo_random_laws(data: Any) -> None:
     target = data.draw(some.hash_targets())
-    trial = Trial.prepare(target, data.draw(some.asks(target.vocab_size)))
+    trial = Trial.prepare(target, data.draw(some.asks(target)))
     trial.check(data.draw(some.drafter_sets(target.vocab_size)), data.draw(some.routers()))
 
 
@@ -48,7 +48,7 @@ def test_speculation_over_pseudo_random_laws(data: Any) -> None:
 @given(data=st.data(), count=st.integers(2, 6), max_batch=st.integers(1, 4))
 def test_a_batch_gives_each_request_what_it_gets_alone(data: Any, count: int, max_batch: int) -> None:
     target = data.draw(some.hash_targets())
-    trial = Trial.prepare(target, data.draw(some.asks(target.vocab_size, count=count)))
+    trial = Trial.prepare(target, data.draw(some.asks(target, count)))
     drafters = data.draw(some.drafter_sets(target.vocab_size))(trial.truths)
     check_alone(trial, assemble(target, drafters, data.draw(some.routers())), max_batch)
 
@@ -59,7 +59,7 @@ def test_a_batch_gives_each_request_what_it_gets_alone(data: Any, count: int, ma
 def test_speculation_over_tiny_models(name: str, data: Any, count: int, max_batch: int) -> None:
     positions = data.draw(st.sampled_from((256, 256, 16)))
     target = tiny_target(name, positions=positions, eos_ids=data.draw(st.frozensets(st.integers(0, 39), max_size=4)))
-    asks = data.draw(some.asks(MODEL_VOCAB, count=count, max_new_tokens=12))
+    asks = data.draw(some.asks(target, count, max_new_tokens=12))
     trial = Trial.prepare(target, asks, model_law(name, positions))
     trial.check(data.draw(some.drafter_sets(MODEL_VOCAB)), data.draw(some.routers()), max_batch)
 
@@ -109,3 +109,14 @@ def test_the_cache_grows_while_a_batch_runs(name: str) -> None:
     asks = [Ask(p, Generation(max_new_tokens=22 - 5 * i), f"request-{i}") for i, p in enumerate(prompts)]
     trial = Trial.prepare(tiny_target(name, positions=600, prefill_chunk=100), asks, model_law(name, 600))
     trial.check(lambda truths: {"tree": TreeOracle(truths, MODEL_VOCAB, k=3)}, max_batch=2)
+
+
+@pytest.mark.parametrize("positions", [16, 256])
+@pytest.mark.parametrize("name", ["gpt2", "gemma3"])
+def test_costs_measured_in_the_middle_of_a_batch_disturb_nobody(name: str, positions: int) -> None:
+    asks = [Ask((1 + i, 2, 3), Generation(max_new_tokens=9 + i), f"request-{i}") for i in range(3)]
+    target = tiny_target(name, positions=positions)
+    target._costs.clear()
+    trial = Trial.prepare(target, asks, model_law(name, positions))
+    trial.check(lambda truths: {"tree": TreeOracle(truths, MODEL_VOCAB, k=3)}, max_batch=2)
+    assert len(target._costs) > 1

@@ -158,12 +158,18 @@ def decisions_are_not_checked(patch: Any) -> None:
 
 @FAULTS.breaks(lambda: survives("raises"))
 def faults_are_not_counted(patch: Any) -> None:
-    def call(self: Any, plugin: str, sessions: Any, work: Any, fallback: Any) -> Any:
-        try:
-            return work()
-        except Exception:
-            return fallback
+    patch.setattr(Guard, "_blame", lambda *_: None)
 
+
+@FAULTS.breaks(lambda: survives("exits"))
+def plugins_may_exit(patch: Any) -> None:
+    def call(self: Any, plugin: str, sessions: Any, work: Any, fallback: Any, letting: Any = ()) -> Any:
+        try:
+            return original(self, plugin, sessions, work, fallback, (SystemExit, *letting))
+        except SystemExit as error:
+            raise AssertionError("a plugin ended the process") from error
+
+    original = Guard.call
     patch.setattr(Guard, "call", call)
 
 

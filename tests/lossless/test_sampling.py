@@ -98,6 +98,13 @@ def test_a_temperature_near_zero_is_greedy(temperature: float) -> None:
     assert greedy.finished.tokens == near.finished.tokens
 
 
+def test_banning_an_end_token_is_refused() -> None:
+    """transformers would ignore it."""
+    parts = assemble(scripted(hash_law(9, 7), 7, eos_ids={3}))
+    with pytest.raises(RequestError, match="end token 3"):
+        serve(parts, [Ask((1,), Generation(bad_word_ids=[[1], [3]]))])
+
+
 @pytest.mark.parametrize("value", [float("-inf"), float("nan")])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("at", range(1, 8))
@@ -122,7 +129,7 @@ def test_where_no_token_can_follow_only_that_request_ends(at: int, temperature: 
 def test_greedy_text_is_that_of_transformers_generate(name: str, data: Any) -> None:
     eos_ids = data.draw(st.frozensets(st.integers(0, MODEL_VOCAB - 1), max_size=4))
     prompt = data.draw(some.prompts(MODEL_VOCAB, 12))
-    generation = data.draw(some.generations(MODEL_VOCAB, 14, temperature=0.0, ignore_eos=False))
+    generation = data.draw(some.generations(MODEL_VOCAB, 14, eos_ids, temperature=0.0, ignore_eos=False))
     generation = evolve(
         generation,
         min_new_tokens=min(generation.min_new_tokens, generation.max_new_tokens),
