@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Integral
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from draftmux.errors import RequestError
@@ -11,16 +12,24 @@ from draftmux.errors import RequestError
 if TYPE_CHECKING:
     from draftmux.generation import Generation
 
+FORMS = "a prompt is a text, a sequence of token ids, or a chat (a list of {'role', 'content'})"
+
 
 def is_single(prompts: Any) -> bool:
-    """Whether this is one prompt (a text, token ids, or one chat) and not a list of prompts."""
-    return isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], (Integral, Mapping)))
+    """Whether this is one prompt (text, token ids, or one chat) and not a list of prompts; RequestError if neither."""
+    try:
+        return isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], (Integral, Mapping)))
+    except (TypeError, LookupError) as error:
+        raise RequestError(f"{FORMS}, or a list of these, not {type(prompts).__name__}") from error
 
 
 def encode(prompt: Any, tokenizer: Any, generation: Generation) -> list[int]:
     """Token ids of a text, a chat, or ids themselves; RequestError when the tokenizer cannot do it."""
-    if not isinstance(prompt, str) and (not len(prompt) or not isinstance(prompt[0], Mapping)):
-        return [int(token) for token in prompt]
+    try:
+        if not isinstance(prompt, str) and (not len(prompt) or not isinstance(prompt[0], Mapping)):
+            return [index(token) for token in prompt]
+    except (TypeError, LookupError) as error:
+        raise RequestError(f"{FORMS}, not {prompt!r:.60}") from error
     if tokenizer is None:
         raise RequestError("this backend has no tokenizer; give token ids")
     try:
