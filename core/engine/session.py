@@ -73,10 +73,10 @@ class Session:
         return int(self._tokens[self._length - 1])
 
     def context(self) -> Context:
-        """What plugins see of this sequence now."""
+        """What plugins see of this sequence now. Tokens are a copy: torch, for one, writes through read-only views."""
         return Context(
             request_id=self.request_id,
-            tokens=self.tokens,
+            tokens=frozen_view(self.tokens.copy()),
             prompt_length=self.prompt_length,
             remaining=self.stopping.remaining,
             taps=MappingProxyType(dict(self.taps)),

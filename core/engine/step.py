@@ -163,7 +163,8 @@ def _drafts(parts: Parts, name: str, group: list[Drafted]) -> list[Draft]:
 
 def accept(parts: Parts, drafted: Drafted, scores: Scores) -> Acceptance:
     """Ask the verifier; one that fails leaves the token that plain decoding would pick."""
-    sampler = drafted.session.rule.at(drafted.context, drafted.draft, scores)
+    # The sampler reads the session's own tokens, not those that plugins were shown.
+    sampler = drafted.session.rule.at(evolve(drafted.context, tokens=drafted.session.tokens), drafted.draft, scores)
     context, draft, call = drafted.context, drafted.draft, parts.guard.call
 
     def decide() -> Acceptance:
