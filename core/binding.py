@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import traceback
+from threading import RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from draftmux.engine.guard import Guard
+from draftmux.engine.guard import Guard, from_outside
 from draftmux.engine.step import Parts
 from draftmux.errors import DraftmuxError, PluginError
-from draftmux.protocols import Resources
+from draftmux.protocols import Drafter, Resources, Router, Verifier, lacking
+from draftmux.types import UNLIMITED, Budget
 
 if TYPE_CHECKING:
     from draftmux.config.spec import PipelineSpec, PluginSpec
@@ -56,14 +58,21 @@ def bind_backend(spec: PipelineSpec) -> BoundBackend:
     return backend
 
 
-def bind_parts(spec: PipelineSpec, backend: BoundBackend) -> Parts:
-    """Bind drafters, router and verifier; PluginError when one of them cannot be set up."""
+def bind_parts(spec: PipelineSpec, backend: BoundBackend, lender: Parts | None = None) -> Parts:
+    """Bind drafters, router and verifier; PluginError when one of them cannot be set up.
+
+    `lender` are the parts of another pipeline that share the backend.
+    """
     resources = Resources(backend.tokenizer, backend, spec.models)
     drafters = _bind_drafters(spec, resources)
     resources = evolve(resources, drafters=drafters)
     chosen = {name: drafters[name] for name in routable(spec)}
-    router, verifier = _bind(spec.router, resources), _bind(spec.verifier, resources)
-    return Parts(backend, MappingProxyType(chosen), router, verifier, Guard(spec.on_plugin_error))
+    router, verifier = _bind(spec.router, Router, resources), _bind(spec.verifier, Verifier, resources)
+    lock = lender.lock if lender is not None else RLock()
+    parts = Parts(backend, MappingProxyType(chosen), router, verifier, Guard(spec.on_plugin_error), lock)
+    if chosen and getattr(spec.router.plugin, "budget", Budget()).max_nodes == UNLIMITED:
+        parts.affordable(Budget())  # measures the cost curve now, so that no request pays for it
+    return parts
 
 
 def _bind_drafters(spec: PipelineSpec, resources: Resources) -> dict[str, Any]:
@@ -74,7 +83,7 @@ def _bind_drafters(spec: PipelineSpec, resources: Resources) -> dict[str, Any]:
         if name not in bound:
             for part in spec.drafters[name].plugin.uses():
                 bind(part)
-            bound[name] = _bind(spec.drafters[name], evolve(resources, drafters=dict(bound)))
+            bound[name] = _bind(spec.drafters[name], Drafter, evolve(resources, drafters=dict(bound)))
 
     wanted = reachable(spec)
     for name in spec.drafters:
@@ -83,12 +92,19 @@ def _bind_drafters(spec: PipelineSpec, resources: Resources) -> dict[str, Any]:
     return bound
 
 
-def _bind(plugin: PluginSpec, resources: Resources) -> Any:
+def _bind(plugin: PluginSpec, protocol: type, resources: Resources) -> Any:
+    name = f"'{plugin.name}' (use: {plugin.use})"
     try:
-        return plugin.plugin.bind(resources)
+        bound = plugin.plugin.bind(resources)
     except DraftmuxError:
         raise
-    except Exception as error:
+    except BaseException as error:  # SystemExit and panics of native extensions too
+        if from_outside(error):
+            raise
+        raise PluginError(f"{name} could not be set up:\n{traceback.format_exc()}") from error
+    if missing := lacking(bound, protocol):
         raise PluginError(
-            f"'{plugin.name}' (use: {plugin.use}) could not be set up:\n{traceback.format_exc()}"
-        ) from error
+            f"{name}: its `bind` returned a {type(bound).__name__}, which is no {protocol.__name__}: it lacks "
+            f"{', '.join(missing)}; return a plugin that is ready, `self` for one"
+        )
+    return bound

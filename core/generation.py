@@ -49,6 +49,18 @@ class Generation:
     repetition_penalty: float = option(
         "divide or multiply the logits of tokens seen so far; 1 switches it off", default=1.0, minimum=1e-3
     )
+    frequency_penalty: float = option(
+        "subtract this from a token's logit for each time it was generated; 0 switches it off",
+        default=0.0,
+        minimum=-100,
+        maximum=100,
+    )
+    presence_penalty: float = option(
+        "subtract this from the logits of tokens generated so far; 0 switches it off",
+        default=0.0,
+        minimum=-100,
+        maximum=100,
+    )
     no_repeat_ngram_size: int = option("never repeat an n-gram of this size; 0 switches it off", default=0, minimum=0)
     bad_words: list[str] = option("texts that must not be generated", default=[])
     bad_word_ids: list[list[int]] = option("token sequences that must not be generated", default=[])

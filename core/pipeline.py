@@ -49,9 +49,9 @@ class Pipeline:
     @classmethod
     def build(cls, spec: PipelineSpec, share: Pipeline | None = None) -> Pipeline:
         """Bind every part. `share` lends its loaded target, when both want the same one."""
-        lent = share is not None and shareable(spec, share.spec)
-        backend = share.parts.backend if share is not None and lent else bind_backend(spec)
-        return cls(spec, bind_parts(spec, backend), backend.tokenizer)
+        lender = share.parts if share is not None and shareable(spec, share.spec) else None
+        backend = lender.backend if lender is not None else bind_backend(spec)
+        return cls(spec, bind_parts(spec, backend, lender), backend.tokenizer)
 
     @property
     def lossless(self) -> bool:

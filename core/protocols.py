@@ -82,10 +82,16 @@ class Router(Protocol):
 
 @runtime_checkable
 class Verifier(Protocol):
-    """Decides which drafted tokens stand, and the token after them. `lossless`: the output is the target's own."""
+    """Decides which drafted tokens stand, and the token after them.
+
+    `lossless`: greedy, the output is plain decoding's, token for token; sampled, it has the target's law. `pathwise`:
+    sampled, it even is plain decoding's own text for the same seed.
+    """
 
     @property
     def lossless(self) -> bool: ...
+    @property
+    def pathwise(self) -> bool: ...
     @property
     def accepts(self) -> Accepts: ...
 
@@ -170,6 +176,13 @@ class BoundBackend(Protocol):
         ...
 
 
+def lacking(plugin: Any, protocol: type) -> list[str]:
+    """Members of `protocol` that a plugin does not have. A property is there even when it fails for these options."""
+    names = [name for name in (*protocol.__annotations__, *vars(protocol)) if not name.startswith("_")]
+    own = getattr(plugin, "__dict__", ())
+    return [name for name in names if not hasattr(type(plugin), name) and name not in own]
+
+
 __all__ = [
     "Backend",
     "BoundBackend",
@@ -180,4 +193,5 @@ __all__ = [
     "Router",
     "Row",
     "Verifier",
+    "lacking",
 ]

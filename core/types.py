@@ -90,8 +90,10 @@ class Draft:
     """A tree of guesses for the tokens after the root.
 
     `tokens (N,)`, `parents (N,)` with parents before children and -1 for the root. `q (N, V)`, only if tokens were
-    sampled: row i is the law that node i was really drawn from. `sources`, only in merged drafts: per node the name
-    of the drafter that guessed it. Raises DraftError when the arrays are not a tree.
+    sampled: row i is the law that node i was really drawn from, given its earlier siblings; one-hot for a token that
+    was not sampled (a copied one beside sampled ones). With q, siblings stand in the order in which they were drawn,
+    and two of them may be equal. Without q every node is a point mass. `sources`, only in merged drafts: per node the
+    name of the drafter that guessed it. Raises DraftError when the arrays are not a tree.
     """
 
     tokens: NDArray[np.int64] = field(converter=_int_vector)
@@ -147,6 +149,14 @@ class Draft:
         found: dict[tuple[int, int], int] = {}
         for node, key in enumerate(zip(self.parents.tolist(), self.tokens.tolist(), strict=True)):
             found.setdefault(key, node)
+        return found
+
+    @cached_property
+    def siblings(self) -> dict[int, list[int]]:
+        """Parent -> its children in the order of nodes; parents without children are left out."""
+        found: dict[int, list[int]] = {}
+        for node, parent in enumerate(self.parents.tolist()):
+            found.setdefault(parent, []).append(node)
         return found
 
     def source(self, node: int, default: str) -> str:

@@ -16,3 +16,8 @@ def register_verifiers(register: Register) -> None:
     register(
         "exact-match", "draftmux.verifiers.exact_match:ExactMatch", "accept what the target itself picks; lossless"
     )
+    register(
+        "rejection", "draftmux.verifiers.rejection:Rejection", "accept with probability p/q, chains and trees; lossless"
+    )
+    register("block", "draftmux.verifiers.block:Block", "judge a sampled chain at once; lossless")
+    register("traversal", "draftmux.verifiers.traversal:Traversal", "judge a sampled tree leaf to root; lossless")

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from attrs import frozen
 
 from draftmux.tree import ROOT
-from draftmux.types import Acceptance, Accepts
+from draftmux.types import Acceptance
+from draftmux.verifying import BaseVerifier
 
 if TYPE_CHECKING:
-    from draftmux.protocols import Resources
     from draftmux.sampling import Sampler
     from draftmux.types import Context, Draft, Scores
 
 
 @frozen
-class ExactMatch:
+class ExactMatch(BaseVerifier):
     """Walk down from the root; at each node take the target's own pick (greedy, or the position-keyed draw).
 
     Source: greedy verification; sampled, drafter-invariant decoding by Gumbel coupling (Daliri, Musco, Suresh, 2024).
     """
 
     lossless: ClassVar[bool] = True
-    accepts: ClassVar[Accepts] = Accepts(tree=True, needs_q=False)
-
-    def bind(self, resources: Resources) -> Self:
-        """Needs nothing."""
-        return self
+    pathwise: ClassVar[bool] = True
 
     def accept(self, context: Context, draft: Draft, scores: Scores, sampler: Sampler) -> Acceptance:
         """The longest path of the draft that equals the target's picks, and the pick after it."""

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from attrs import define, field, frozen
 
+from draftmux.noise import gumbel
 from draftmux.protocols import Row
-from draftmux.sampling import RuleContext, SamplingRule, gumbel
+from draftmux.sampling import RuleContext, SamplingRule
 from draftmux.tree import ROOT
 from draftmux.types import Context, Draft
 

@@ -63,8 +63,8 @@ class PluginShape(Shape):
             return INVALID
         if plugin is INVALID:
             return INVALID
-        if lacking := [name for name in _members(PROTOCOLS[self.kind]) if not _has(plugin, name)]:
-            faults.add(place, f"{self.kind} '{use}' breaks the {self.kind} protocol: it lacks {', '.join(lacking)}")
+        if missing := protocols.lacking(plugin, PROTOCOLS[self.kind]):
+            faults.add(place, f"{self.kind} '{use}' breaks the {self.kind} protocol: it lacks {', '.join(missing)}")
             return INVALID
         name = path.removeprefix("drafters.")
         return Part(path, PluginSpec(name, use, plugin, plain(options), entry.place.line), entry)
@@ -103,13 +103,3 @@ def plugin_shape(registry: Registry, kind: str, name: str) -> Class:
         return class_shape(cls)
     except PluginError as error:
         raise PluginError(f"{kind} '{name}' of package {found.package} {found.version} is unusable: {error}") from error
-
-
-def _members(protocol: type) -> list[str]:
-    names = (*protocol.__annotations__, *vars(protocol))
-    return [name for name in names if not name.startswith("_")]
-
-
-def _has(plugin: Any, name: str) -> bool:
-    """Whether the class or the object has the member; a property is there even when it fails for these options."""
-    return hasattr(type(plugin), name) or name in getattr(plugin, "__dict__", ())

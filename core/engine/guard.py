@@ -6,10 +6,12 @@ whether that ends the request (`raise`) or the step goes on without the plugin (
 
 from __future__ import annotations
 
+import signal
+import traceback
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from attrs import frozen
+from attrs import astuple, frozen
 
 from draftmux.errors import DraftError, PluginError
 from draftmux.tree import ROOT, is_chain
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from draftmux.protocols import Drafter
 
 T = TypeVar("T")
-Passing = tuple[type[BaseException], ...]
 
 
 @frozen
@@ -31,20 +32,16 @@ class Guard:
 
     policy: Literal["raise", "skip"] = "raise"
 
-    def call(
-        self, plugin: str, sessions: Iterable[Session], work: Callable[[], T], fallback: T, letting: Passing = ()
-    ) -> T:
+    def call(self, plugin: str, sessions: Iterable[Session], work: Callable[[], T], fallback: T) -> T:
         """`work()`; when it fails, count the fault for `sessions`, fail them if the policy says so, return `fallback`.
 
-        The step always goes on, so that a fault of one sequence's plugin loses nothing of the others. Errors of the
-        types `letting` are not the plugin's and pass through.
+        The step always goes on, so that a fault of one sequence's plugin loses nothing of the others.
         """
-        passing: Passing = (KeyboardInterrupt, *letting)
         try:
             return work()
-        except passing:
-            raise
         except BaseException as error:  # SystemExit and panics of native extensions too
+            if from_outside(error):
+                raise
             for session in sessions:
                 self._blame(plugin, session, error)
         return fallback
@@ -57,6 +54,14 @@ class Guard:
         if self.policy == "raise" and session.error is None:
             session.error = PluginError(f"{fault} (`on_plugin_error: skip` goes on without the plugin)")
             session.error.__cause__ = error
+
+
+def from_outside(error: BaseException) -> bool:
+    """Whether a signal asks the process to stop, by an interrupt or a handler's own exception: no plugin's fault."""
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
+    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _said(error: BaseException) -> str:
@@ -72,6 +77,8 @@ def checked_choice(choice: Any, drafters: Mapping[str, Any]) -> Choice:
         raise DraftError(f"a router must return a Choice, not {type(choice).__name__}")
     if not isinstance(choice.budget, Budget) or not isinstance(choice.otherwise, tuple):
         raise DraftError(f"a Choice holds a Budget and a tuple of names, not {choice!r}")
+    budget = Budget(*(index(size) for size in astuple(choice.budget)))  # anew: validators can be passed by
+    choice = Choice(choice.drafter, budget, choice.otherwise)
     for name in choice.candidates:
         if name not in drafters:
             raise DraftError(
@@ -82,10 +89,12 @@ def checked_choice(choice: Any, drafters: Mapping[str, Any]) -> Choice:
 
 def checked_drafts(drafts: Any, count: int) -> list[Any]:
     """A drafter's answer to a batch, if it has one draft a request."""
-    if not isinstance(drafts, (list, tuple)) or len(drafts) != count:
-        size = f"{len(drafts)} drafts" if isinstance(drafts, (list, tuple)) else type(drafts).__name__
-        raise DraftError(f"propose must return a list of one draft a request: {count} requests, got {size}")
-    return list(drafts)
+    if not isinstance(drafts, (list, tuple)):
+        raise DraftError(f"propose must return a list of one draft a request, not {type(drafts).__name__}")
+    found = list(drafts)  # a subclass may lie about its length
+    if len(found) != count:
+        raise DraftError(f"propose must return one draft a request: {count} requests, got {len(found)} drafts")
+    return found
 
 
 def checked_draft(draft: Any, budget: Budget, vocab_size: int, drafter: Drafter) -> Draft:
@@ -140,6 +149,13 @@ def _check_q(draft: Draft, vocab_size: int) -> None:
         raise DraftError("q has negative or non-finite entries; it must hold probabilities")
     if not bool(((q.sum(-1) - 1).abs() < 1e-3).all()):
         raise DraftError("a row of q does not sum to 1; it must be the law its token was drawn from")
+    impossible = (q[range(len(draft)), draft.tokens.tolist()] <= 0).tolist()
+    if any(impossible):
+        node = impossible.index(True)
+        raise DraftError(
+            f"node {node} is token {draft.tokens[node]}, which its row of q rules out; q must be the law that it was "
+            "drawn from"
+        )
 
 
 def checked_acceptance(acceptance: Any, draft: Draft, vocab_size: int) -> Acceptance:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from draftmux.generation import Generation
+    from draftmux.protocols import Opened
 
 
 @frozen(eq=False)
@@ -70,6 +71,10 @@ class Scheduler:
 
     def advance(self) -> list[Delta]:
         """Admit what fits, take one step with everything that runs, retire what ended or failed."""
+        with self.parts.lock:
+            return self._advance()
+
+    def _advance(self) -> list[Delta]:
         failed = self._admit()
         failed += [self._fail(session) for session in list(self._running) if session.error is not None]
         running = list(self._running)
@@ -81,30 +86,35 @@ class Scheduler:
         failed = []
         while self._waiting and len(self._running) < self.max_batch:
             request = self._waiting.popleft()
+            started = time.perf_counter()
             try:
-                self._running.append(self._open(request))
+                opened = self.parts.backend.open(request.tokens)
             except Exception as error:  # out of memory, for one
                 fault = ModelError(
                     f"request {request.request_id}: the prefill of {len(request.tokens)} tokens failed: {error}"
                 )
                 fault.__cause__ = error
                 failed.append(Delta(request.request_id, error=fault))
+            else:
+                self._running.append(self._open(request, opened, started))
         return failed
 
     def cancel(self, request_id: str) -> Result | None:
         """End a request now: what it has so far, or None if it waits, or has ended already."""
-        self._waiting = deque(r for r in self._waiting if r.request_id != request_id)
-        session = next((s for s in self._running if s.request_id == request_id), None)
-        if session is None:
-            return None
-        self._retire(session)
-        return session.result(self.lossless)
+        with self.parts.lock:
+            self._waiting = deque(r for r in self._waiting if r.request_id != request_id)
+            session = next((s for s in self._running if s.request_id == request_id), None)
+            if session is None:
+                return None
+            self._retire(session)
+            return session.result(self.lossless)
 
     def clear(self) -> None:
         """Forget everything."""
-        self._waiting.clear()
-        for session in list(self._running):
-            self._retire(session)
+        with self.parts.lock:
+            self._waiting.clear()
+            for session in list(self._running):
+                self._retire(session)
 
     def _fail(self, session: Session) -> Delta:
         self._retire(session)
@@ -143,13 +153,11 @@ class Scheduler:
         context = RuleContext(backend.vocab_size, len(tokens), backend.eos_ids, backend.device, self.tokenizer)
         return SamplingRule.build(generation, context)
 
-    def _open(self, request: Request) -> Session:
+    def _open(self, request: Request, opened: Opened, started: float) -> Session:
         backend, generation = self.parts.backend, request.generation
         room = backend.max_length - len(request.tokens) if backend.max_length is not None else generation.max_new_tokens
         limit = min(generation.max_new_tokens, room)
         stopping = Stopping.build(generation, backend.eos_ids, limit, self.tokenizer)
-        started = time.perf_counter()
-        opened = backend.open(request.tokens)
         session = Session(
             request_id=request.request_id,
             generation=generation,

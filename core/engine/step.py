@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from functools import cached_property, partial
+from threading import RLock
 from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
 
 from draftmux.engine.guard import Guard, checked_acceptance, checked_choice, checked_draft, checked_drafts
 from draftmux.engine.session import UNUSABLE
-from draftmux.errors import DeadEndError, DraftmuxError
+from draftmux.errors import DraftmuxError
 from draftmux.protocols import DraftRequest, Row
 from draftmux.results import TARGET, Piece
 from draftmux.tree import ROOT
@@ -33,13 +34,17 @@ NODE_STEPS = (3, 7, 15, 31, 63, 127)
 
 @frozen(eq=False)
 class Parts:
-    """The bound parts of a pipeline. `drafters` are those that the router can reach."""
+    """The bound parts of a pipeline. `drafters` are those that the router can reach.
+
+    `lock` is held while the backend works; pipelines that share a backend share it.
+    """
 
     backend: BoundBackend
     drafters: Mapping[str, Drafter]
     router: Router
     verifier: Verifier
     guard: Guard = field(factory=Guard)
+    lock: RLock = field(factory=RLock)
 
     def affordable(self, budget: Budget) -> Budget:
         """The budget; where it leaves the number of nodes open, what costs at most half of a plain step more."""
@@ -172,22 +177,20 @@ def accept(parts: Parts, drafted: Drafted, scores: Scores) -> Acceptance:
             parts.verifier.accept(context, draft, scores, sampler), draft, parts.backend.vocab_size
         )
 
-    try:
-        acceptance = call("verifier", [drafted.session], decide, None, letting=(DeadEndError,))
-    except DeadEndError:
-        acceptance = None  # it may lie behind the request's end; only one right after the root is final
-    if acceptance is None:
-        acceptance = _plain(drafted.session, sampler)
+    acceptance = call("verifier", [drafted.session], decide, None) or Acceptance((), sampler.pick(ROOT))
+    acceptance = _before_dead_end(acceptance, drafted.session, sampler)
     return _with_logprobs(acceptance, drafted, sampler) if drafted.context.generation.logprobs else acceptance
 
 
-def _plain(session: Session, sampler: Sampler) -> Acceptance:
-    """What plain decoding would do; a request that can get no further token has failed."""
-    try:
-        return Acceptance((), sampler.pick(ROOT))
-    except DeadEndError as error:
-        session.error = session.error or error
+def _before_dead_end(acceptance: Acceptance, session: Session, sampler: Sampler) -> Acceptance:
+    """The run up to a token after which none can follow. It may end the request; if not, the next step fails it."""
+    if ROOT in sampler.dead_ends:
+        session.error = session.error or sampler.dead_end(ROOT)
         return Acceptance((), 0)
+    for length, node in enumerate(acceptance.path):
+        if node in sampler.dead_ends:
+            return Acceptance(acceptance.path[:length], int(sampler.draft.tokens[node]))
+    return acceptance
 
 
 def _with_logprobs(acceptance: Acceptance, drafted: Drafted, sampler: Sampler) -> Acceptance:

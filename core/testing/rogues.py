@@ -236,6 +236,7 @@ class RogueVerifier:
     """A verifier that spoils the decisions of `inner` as `mode` says; `DECISIONS` lists the modes."""
 
     lossless: ClassVar[bool] = True
+    pathwise: ClassVar[bool] = True
     accepts: ClassVar[Accepts] = Accepts(tree=True)
 
     mode: str

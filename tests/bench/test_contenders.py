@@ -165,6 +165,7 @@ class LossyStub:
     """Lossy by its own word."""
 
     lossless: ClassVar[bool] = False
+    pathwise: ClassVar[bool] = False
     accepts: ClassVar[Accepts] = Accepts()
 
     def bind(self, resources: Any) -> LossyStub:

@@ -163,6 +163,7 @@ class Any_(BaseRouter):  # noqa: N801
 @frozen
 class Exact:
     lossless: ClassVar[bool] = True
+    pathwise: ClassVar[bool] = True
     accepts: ClassVar[Accepts] = Accepts()
 
     def bind(self, resources: Any) -> Any:

@@ -119,6 +119,7 @@ class Loose:
     """Exact match whose decisions come in other types than plain integers, as arrays and tensors give them."""
 
     lossless: ClassVar[bool] = True
+    pathwise: ClassVar[bool] = True
     accepts: ClassVar[Accepts] = Accepts(tree=True)
 
     form: Callable[[Acceptance], Acceptance]

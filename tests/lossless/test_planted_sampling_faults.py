@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from draftmux import sampling
+from draftmux import noise, sampling
 from draftmux.engine.scheduler import Scheduler
 from draftmux.generation import Generation
 from draftmux.sampling import RuleContext, Sampler, SamplingRule
@@ -123,7 +123,7 @@ def the_bonus_token_is_keyed_at_its_parents_position(patch: Any) -> None:
 def noise_comes_from_a_generator(patch: Any) -> None:
     generator = torch.Generator().manual_seed(0)
     draw = lambda seed, position, size, device: torch.rand(size, generator=generator, dtype=torch.float64)  # noqa: E731
-    patch.setattr(sampling, "uniforms", draw)
+    patch.setattr(noise, "uniforms", draw)
 
 
 @FAULTS.breaks(draws_by_position)
@@ -156,11 +156,11 @@ def logprobs_are_of_the_warped_law(patch: Any) -> None:
 
 @FAULTS.breaks(warps_in_transformers_order)
 def warpers_run_backwards(patch: Any) -> None:
-    original = sampling._warpers
-    patch.setattr(sampling, "_warpers", lambda generation: original(generation)[::-1])
+    original = sampling.warpers
+    patch.setattr(sampling, "warpers", lambda generation: original(generation)[::-1])
 
 
 @FAULTS.breaks(follows_every_setting)
 def a_setting_is_accepted_and_ignored(patch: Any) -> None:
-    original = sampling._processors
-    patch.setattr(sampling, "_processors", lambda generation, context: original(generation, context)[:-1])
+    original = sampling.processors
+    patch.setattr(sampling, "processors", lambda generation, context: original(generation, context)[:-1])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from draftmux.errors import RequestError
 from draftmux.generation import Generation
-from draftmux.sampling import gumbel, uniforms
+from draftmux.noise import gumbel, uniforms
 from draftmux.testing import strategies as some
 from draftmux.testing.drafters import Oracle, TreeOracle
 from draftmux.testing.harness import Trial, assemble, serve
