@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 from attrs import asdict, define, evolve
 
 from draftmux.binding import bind_backend, bind_parts, shareable
-from draftmux.config.classes import class_shape
 from draftmux.config.faults import Faults, Place
+from draftmux.config.grammar import generation_shape
 from draftmux.config.load import read_pipeline
 from draftmux.config.nodes import Entry, tree
 from draftmux.config.spec import PluginSpec
 from draftmux.engine.scheduler import Scheduler
 from draftmux.errors import RequestError
-from draftmux.generation import Generation
+from draftmux.plugins import registry
 from draftmux.prompts import encode, is_single
+from draftmux.protocols import Constraint
 from draftmux.routers.fixed import Fixed
 from draftmux.verifiers.exact_match import ExactMatch
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from draftmux.config.spec import PipelineSpec
     from draftmux.engine.step import Parts
     from draftmux.errors import DraftmuxError
+    from draftmux.generation import Generation
     from draftmux.results import Delta, Result
 
 
@@ -115,12 +117,15 @@ def override(generation: Generation, settings: Mapping[str, Any]) -> Generation:
     """`generation` with some settings changed, read as strictly as a file; RequestError with every fault."""
     if not settings:
         return generation
+    values = {**asdict(generation, recurse=False), **settings}
+    constraint = values["constraint"]
+    ready = isinstance(constraint, Constraint)  # an object, not `{use: NAME}`
     faults, place = Faults(), Place("settings")
-    entry = Entry(place, tree({**asdict(generation), **settings}, place))
-    changed: Generation = class_shape(Generation).build(entry, "", faults)
+    entry = Entry(place, tree({**values, "constraint": None} if ready else values, place))
+    changed: Generation = generation_shape(registry()).build(entry, "", faults)
     if len(faults):
         raise RequestError("; ".join(faults.sentences()))
-    return changed
+    return evolve(changed, constraint=constraint) if ready else changed
 
 
 def plain_spec(spec: PipelineSpec) -> PipelineSpec:

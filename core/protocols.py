@@ -14,6 +14,9 @@ from attrs import field, frozen
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from draftmux.models.source import ModelSpec
     from draftmux.sampling import Sampler
     from draftmux.types import (
@@ -97,6 +100,34 @@ class Verifier(Protocol):
 
     def bind(self, resources: Resources) -> Verifier: ...
     def accept(self, context: Context, draft: Draft, scores: Scores, sampler: Sampler) -> Acceptance: ...
+
+
+@frozen(eq=False)
+class Vocabulary:
+    """What a constraint may know of a request: `size` token ids, those that end the text, and the tokenizer if any."""
+
+    size: int
+    end_ids: frozenset[int]
+    tokenizer: Any = None
+
+
+class ConstraintState(Protocol):
+    """What may follow the tokens generated so far. It never changes: branches of a draft share it."""
+
+    def allowed(self) -> NDArray[np.bool_]:
+        """`(V,)`, True where a token may come next; at an end token only where the text may end."""
+        ...
+
+    def advance(self, token: int) -> ConstraintState | None:
+        """The state after one more token; None if it is not allowed."""
+        ...
+
+
+@runtime_checkable
+class Constraint(Protocol):
+    """Restricts which tokens may follow: a grammar, for one. Named under `generation.constraint`."""
+
+    def begin(self, vocabulary: Vocabulary) -> ConstraintState: ...
 
 
 class CacheHandle(Protocol):
@@ -193,5 +224,6 @@ __all__ = [
     "Router",
     "Row",
     "Verifier",
+    "Vocabulary",
     "lacking",
 ]

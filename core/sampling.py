@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from attrs import define, field, frozen
 
-from draftmux.errors import DeadEndError, RequestError
+from draftmux.constraining import Constrained, begun
+from draftmux.errors import DeadEndError, DraftmuxError, RequestError
 from draftmux.noise import Stream, gumbel, stream_seed, uniform
 from draftmux.processors import RuleContext, processors, warpers
 from draftmux.tree import ROOT
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from draftmux.generation import Generation
+    from draftmux.protocols import ConstraintState
     from draftmux.types import Context, Draft, Scores
 
 __all__ = ["RuleContext", "Sampler", "SamplingRule"]
@@ -36,6 +38,7 @@ class SamplingRule:
     seed: int
     processors: tuple[Any, ...]  # look at the prefix
     warpers: tuple[Any, ...]  # look at the logits alone
+    constraint: ConstraintState | None = None  # before the first generated token
 
     @classmethod
     def build(cls, generation: Generation, context: RuleContext) -> SamplingRule:
@@ -44,11 +47,12 @@ class SamplingRule:
             prefixed, plain = processors(generation, context), warpers(generation)
         except (TypeError, ValueError) as error:  # transformers' own checks
             raise RequestError(f"a sampling setting is not possible: {error}") from error
-        return cls(generation.greedy, generation.seed, tuple(prefixed), tuple(plain))
+        constraint = begun(generation, context) if generation.constraint is not None else None
+        return cls(generation.greedy, generation.seed, tuple(prefixed), tuple(plain), constraint)
 
-    def at(self, context: Context, draft: Draft, scores: Scores) -> Sampler:
-        """The sampler of one step of one sequence."""
-        return Sampler(self, context, draft, scores)
+    def at(self, context: Context, draft: Draft, scores: Scores, constraint: ConstraintState | None = None) -> Sampler:
+        """The sampler of one step of one sequence; `constraint` is the state after its committed tokens."""
+        return Sampler(self, context, draft, scores, Constrained(constraint, draft) if constraint is not None else None)
 
 
 @define(eq=False)
@@ -63,14 +67,15 @@ class Sampler:
     context: Context
     draft: Draft
     scores: Scores
-    dead_ends: dict[int, float] = field(factory=dict, init=False)  # node -> its best logit, which is not finite
+    constrained: Constrained | None = None
+    dead_ends: dict[int, DraftmuxError] = field(factory=dict, init=False)  # node -> why no token can follow it
     _best: list[int] | None = field(default=None, init=False)
     _processed: dict[int, Tensor] = field(factory=dict, init=False)
     _laws: dict[int, Tensor] = field(factory=dict, init=False)
 
     def pick(self, node: int) -> int:
         """The token plain decoding would put after `node`: the likeliest (lowest id on ties), or the seeded draw."""
-        if self.rule.greedy and not self.rule.processors:
+        if self.rule.greedy and not self.rule.processors and self.constrained is None:
             return self._raw_best(node)
         logits = self.logits(node)
         if not self.rule.greedy:
@@ -119,14 +124,6 @@ class Sampler:
         depth = 0 if node == ROOT else int(self.draft.depths[node])
         return len(self.context.tokens) + depth
 
-    def dead_end(self, node: int) -> DeadEndError:
-        """The error that says why nothing can follow `node`, one of `dead_ends`."""
-        return DeadEndError(
-            f"request {self.context.request_id}: no token can follow position {self.position(node) - 1}: the best "
-            f"logit is {self.dead_ends[node]}; either bans leave nothing, or the model overflows its dtype (try "
-            "float32)"
-        )
-
     def _raw_best(self, node: int) -> int:
         if self._best is None:
             values, tokens = self.scores.logits.max(-1)
@@ -154,6 +151,8 @@ class Sampler:
             prefix = self._prefix(node).to(row.device)
             for processor in self.rule.processors:
                 row = processor(prefix, row)
+        if self.constrained is not None:
+            row = row.masked_fill(~self._allowed(node).to(row.device), -math.inf)
         for warper in self.rule.warpers:
             row = warper(None, row)
         return row[0]
@@ -168,8 +167,24 @@ class Sampler:
         """Whether a token can follow; a node after which none can is noted."""
         if math.isfinite(best):
             return True
-        self.dead_ends[node] = best
+        self.dead_ends.setdefault(
+            node,
+            DeadEndError(
+                f"request {self.context.request_id}: no token can follow position {self.position(node) - 1}: the best "
+                f"logit is {best}; either bans leave nothing, or the model overflows its dtype (try float32)"
+            ),
+        )
         return False
+
+    def _allowed(self, node: int) -> Tensor:
+        """`(V,)` bool; nothing where the constraint fails, which then is why the request cannot go on there."""
+        size = self.scores.logits.shape[-1]
+        assert self.constrained is not None
+        try:
+            return torch.from_numpy(self.constrained.allowed(node, size))
+        except DraftmuxError as error:
+            self.dead_ends[node] = error
+            return torch.zeros(size, dtype=torch.bool)
 
 
 def _upcast(row: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from attrs import define, field, frozen
 
+from draftmux.constraining import advanced
 from draftmux.noise import gumbel
 from draftmux.protocols import Row
 from draftmux.sampling import RuleContext, SamplingRule
@@ -139,7 +140,8 @@ class Margins:
             scores = backend.score([Row(handle, tokens[-1], Draft.empty())])[0]
         finally:
             backend.close(handle)
-        logits = rule.at(context, Draft.empty(), scores).logits(ROOT)
+        constraint = rule.constraint and advanced(rule.constraint, tokens[prompt_length:])
+        logits = rule.at(context, Draft.empty(), scores, constraint).logits(ROOT)
         if not generation.greedy:
             logits = logits + gumbel(generation.seed, len(tokens), len(logits), logits.device)
         best = logits.topk(min(2, len(logits))).values.tolist()

@@ -186,4 +186,11 @@ def _baselines(backend: Any, spec: PipelineSpec) -> list[Contender]:
                 f"leave out --baseline {TRANSFORMERS}, or use the transformers backend"
             ]
         )
+    if spec.generation.constraint is not None:
+        raise PipelineError(
+            [
+                f"{spec.origin}: transformers' own `generate` knows no constraint, and would write another text; leave "
+                f"out --baseline {TRANSFORMERS}, or generation.constraint"
+            ]
+        )
     return [TransformersContender(TRANSFORMERS, backend), TransformersContender(PROMPT_LOOKUP, backend, LOOKUP_TOKENS)]

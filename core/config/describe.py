@@ -34,9 +34,8 @@ def describe(spec: PipelineSpec) -> list[Row]:
     rows = [Row("model", name, model.source, options=_options(model)) for name, model in spec.models.items()]
     rows += [_plugin("drafter", drafter) for drafter in spec.drafters.values()]
     rows += [_plugin(kind, getattr(spec, kind)) for kind in ("router", "verifier", "backend")]
-    rows.append(
-        Row("generation", "", "greedy" if spec.generation.greedy else "sampled", options=_options(spec.generation))
-    )
+    settings = _options(spec.generation) | {"constraint": _constraint(spec.generation.constraint)}
+    rows.append(Row("generation", "", "greedy" if spec.generation.greedy else "sampled", options=settings))
     rows.append(
         Row("lossless", "", "yes" if spec.verifier.plugin.lossless else "no: the text may differ from the target's")
     )
@@ -48,6 +47,15 @@ def _plugin(kind: str, plugin: PluginSpec) -> Row:
     entry = plugins.registry().find(kind, plugin.use)
     name = plugin.name if kind == "drafter" else ""
     return Row(kind, name, plugin.use, f"{entry.package} {entry.version}", _options(plugin.plugin))
+
+
+def _constraint(constraint: Any) -> dict[str, Any] | None:
+    """As a file would write it."""
+    if constraint is None:
+        return None
+    target = f"{type(constraint).__module__}:{type(constraint).__qualname__}"
+    names = [entry.name for entry in plugins.registry() if (entry.kind, entry.target) == ("constraint", target)]
+    return {"use": names[0] if names else target, **_options(constraint)}
 
 
 def _options(plugin: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from attrs import astuple, frozen
 
-from draftmux.errors import DraftError, PluginError
+from draftmux.errors import DraftError, PluginError, said
 from draftmux.tree import ROOT, is_chain
 from draftmux.types import Acceptance, Budget, Choice, Draft
 
@@ -49,7 +49,7 @@ class Guard:
     def _blame(self, plugin: str, session: Session, error: BaseException) -> None:
         """Count a fault by plugin and type, under the message that came first: messages may differ at every step."""
         kind, faults = f"{plugin}: {type(error).__name__}: ", session.metrics.faults
-        fault = next((known for known in faults if known.startswith(kind)), kind + _said(error))
+        fault = next((known for known in faults if known.startswith(kind)), kind + said(error))
         faults[fault] += 1
         if self.policy == "raise" and session.error is None:
             session.error = PluginError(f"{fault} (`on_plugin_error: skip` goes on without the plugin)")
@@ -62,13 +62,6 @@ def from_outside(error: BaseException) -> bool:
         return True
     handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
     return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
-
-
-def _said(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # a plugin's own exception class may be broken too
-        return "(no message)"
 
 
 def checked_choice(choice: Any, drafters: Mapping[str, Any]) -> Choice:

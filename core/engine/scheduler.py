@@ -167,6 +167,7 @@ class Scheduler:
             prompt_length=len(request.tokens),
             taps=opened.taps,
             tokens=np.array(request.tokens, dtype=np.int64),
+            constraint=request.rule.constraint,
             started=started,
         )
         session.metrics.prefill_seconds = time.perf_counter() - started

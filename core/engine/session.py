@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from draftmux.engine.stopping import Stopping
     from draftmux.errors import DraftmuxError
     from draftmux.generation import Generation
-    from draftmux.protocols import CacheHandle
+    from draftmux.protocols import CacheHandle, ConstraintState
     from draftmux.results import FinishReason
     from draftmux.sampling import SamplingRule
 
@@ -48,6 +48,7 @@ class Session:
     prompt_length: int
     taps: Mapping[Tap, Any]
     _tokens: NDArray[np.int64]
+    constraint: ConstraintState | None = None  # after all committed tokens
     states: dict[str, Any] = field(factory=dict)
     router_state: Any = None
     history: deque[Step] = field(factory=lambda: deque(maxlen=HISTORY))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
 
+from draftmux.constraining import Constrained, advanced
 from draftmux.engine.guard import Guard, checked_acceptance, checked_choice, checked_draft, checked_drafts
 from draftmux.engine.session import UNUSABLE
 from draftmux.errors import DraftmuxError
@@ -162,14 +163,25 @@ def _drafts(parts: Parts, name: str, group: list[Drafted]) -> list[Draft]:
     )
     for (i, request), draft in zip(requests.items(), raw, strict=True):
         check = partial(checked_draft, draft, request.budget, vocab_size, drafter)
-        drafts[i] = guard.call(f"drafter '{name}'", [group[i].session], check, Draft.empty())
+        drafts[i] = _legal(group[i].session, guard.call(f"drafter '{name}'", [group[i].session], check, Draft.empty()))
     return drafts
+
+
+def _legal(session: Session, draft: Draft) -> Draft:
+    """The draft without nodes that the request's constraint rules out. Sampled ones stay: dropping them would bias."""
+    if session.constraint is None or draft.q is not None:
+        return draft
+    try:
+        return Constrained(session.constraint, draft).legal()
+    except DraftmuxError:
+        return Draft.empty()  # the sampler meets the same fault, and says so where it matters
 
 
 def accept(parts: Parts, drafted: Drafted, scores: Scores) -> Acceptance:
     """Ask the verifier; one that fails leaves the token that plain decoding would pick."""
     # The sampler reads the session's own tokens, not those that plugins were shown.
-    sampler = drafted.session.rule.at(evolve(drafted.context, tokens=drafted.session.tokens), drafted.draft, scores)
+    own = evolve(drafted.context, tokens=drafted.session.tokens)
+    sampler = drafted.session.rule.at(own, drafted.draft, scores, drafted.session.constraint)
     context, draft, call = drafted.context, drafted.draft, parts.guard.call
 
     def decide() -> Acceptance:
@@ -185,7 +197,7 @@ def accept(parts: Parts, drafted: Drafted, scores: Scores) -> Acceptance:
 def _before_dead_end(acceptance: Acceptance, session: Session, sampler: Sampler) -> Acceptance:
     """The run up to a token after which none can follow. It may end the request; if not, the next step fails it."""
     if ROOT in sampler.dead_ends:
-        session.error = session.error or sampler.dead_end(ROOT)
+        session.error = session.error or sampler.dead_ends[ROOT]
         return Acceptance((), 0)
     for length, node in enumerate(acceptance.path):
         if node in sampler.dead_ends:
@@ -211,6 +223,7 @@ def commit(
     kept = acceptance.path[: len(committed) - 1]
     parts.backend.commit(session.handle, kept)
     session.extend(committed)
+    _advance_constraint(session, committed, ended=reason is not None)
     if session.handle.length != len(session.tokens) - 1:
         raise DraftmuxError(
             f"request {session.request_id}: the KV cache holds {session.handle.length} rows for {len(session.tokens)} "
@@ -221,6 +234,15 @@ def commit(
     session.finish_reason = reason
     record = Step(drafted.choice, drafted.drafter, draft, acceptance, committed, session.taps, seconds)
     return record, _pieces(session, record, texts)
+
+
+def _advance_constraint(session: Session, committed: tuple[int, ...], ended: bool) -> None:
+    if session.constraint is None or ended:
+        return
+    try:
+        session.constraint = advanced(session.constraint, committed)
+    except DraftmuxError as error:
+        session.error = session.error or error
 
 
 def _pieces(session: Session, record: Step, texts: list[str]) -> list[Piece]:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from attrs import define, field, frozen
 
 from draftmux.generation import Generation
@@ -144,6 +145,16 @@ class _Loop:
         )
         rule = SamplingRule.build(self.ask.generation, context)
         row = torch.tensor([list(self.law(tuple(prefix)))], dtype=torch.float64)
-        for processor in (*rule.processors, *rule.warpers):
+        for processor in rule.processors:
             row = processor(torch.tensor([prefix]), row)
+        if rule.constraint is not None:
+            row = row.masked_fill(~torch.from_numpy(self._allowed(rule.constraint, prefix)), -math.inf)
+        for warper in rule.warpers:
+            row = warper(None, row)
         return row[0].tolist()
+
+    def _allowed(self, state: Any, prefix: list[int]) -> Any:
+        """What the constraint lets follow, walked from its start for every token."""
+        for token in prefix[len(self.ask.tokens) :]:
+            state = state and state.advance(token)
+        return np.zeros(self.target.vocab_size, dtype=np.bool_) if state is None else state.allowed()

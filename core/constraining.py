@@ -1,0 +1,99 @@
+"""A constraint along the branches of one draft: which nodes it allows, and what it lets follow each of them.
+
+A state never changes, so siblings share their parent's, and nothing has to be rolled back when a branch is rejected.
+Knows drafts and the constraint protocol; nothing of grammars or of sampling.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import define, field
+
+from draftmux.errors import PluginError, RequestError, said
+from draftmux.protocols import Vocabulary
+from draftmux.tree import ROOT
+from draftmux.types import Draft
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from draftmux.generation import Generation
+    from draftmux.processors import RuleContext
+    from draftmux.protocols import ConstraintState
+
+
+@define(eq=False)
+class Constrained:
+    """The states of a constraint after the nodes of a draft. `root`: after the committed tokens."""
+
+    root: ConstraintState
+    draft: Draft
+    _states: dict[int, ConstraintState | None] = field(factory=dict, init=False)
+
+    def allowed(self, node: int, vocab_size: int) -> NDArray[np.bool_]:
+        """`(V,)`, True where a token may follow `node`; nowhere behind a node that is not allowed itself.
+
+        RequestError when the constraint cannot go on, PluginError when it breaks its protocol.
+        """
+        state = self._after(node)
+        if state is None:
+            return np.zeros(vocab_size, dtype=np.bool_)
+        mask = _asked(state.allowed)
+        if getattr(mask, "shape", None) != (vocab_size,) or mask.dtype != np.bool_:
+            raise PluginError(
+                f"a constraint's `allowed` must give a boolean array of shape ({vocab_size},), not {mask!r}"
+            )
+        return np.asarray(mask)
+
+    def legal(self) -> Draft:
+        """The draft without the nodes that the constraint rules out. Only lawful where all nodes are point masses."""
+        draft = self.draft
+        place = {ROOT: ROOT}
+        for node, parent in enumerate(draft.parents.tolist()):
+            if parent in place and self._after(node) is not None:
+                place[node] = len(place) - 1
+        kept = [node for node in place if node != ROOT]
+        if len(kept) == len(draft):
+            return draft
+        sources = None if draft.sources is None else tuple(draft.sources[node] for node in kept)
+        return Draft(draft.tokens[kept], [place[int(draft.parents[node])] for node in kept], sources=sources)
+
+    def _after(self, node: int) -> ConstraintState | None:
+        if node == ROOT:
+            return self.root
+        if node not in self._states:
+            above = self._after(int(self.draft.parents[node]))
+            token = int(self.draft.tokens[node])
+            self._states[node] = None if above is None else _asked(lambda: above.advance(token))
+        return self._states[node]
+
+
+def begun(generation: Generation, context: RuleContext) -> ConstraintState:
+    """The state of the request's constraint before its first token; RequestError when it does not fit the target."""
+    vocabulary = Vocabulary(context.vocab_size, generation.end_ids(context.eos_ids), context.tokenizer)
+    state: ConstraintState = _asked(lambda: generation.constraint.begin(vocabulary))
+    return state
+
+
+def advanced(state: ConstraintState, tokens: Iterable[int]) -> ConstraintState:
+    """The state after some committed tokens; PluginError when the constraint takes back what it allowed."""
+    for token in tokens:
+        ahead: Any = _asked(lambda: state.advance(token))  # noqa: B023
+        if ahead is None:
+            raise PluginError(f"a constraint refuses token {token}, which was committed under it")
+        state = ahead
+    return state
+
+
+def _asked(work: Any) -> Any:
+    """What a constraint answers; its own failure becomes a PluginError."""
+    try:
+        return work()
+    except (RequestError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # plugins are not trusted
+        raise PluginError(f"a constraint failed: {type(error).__name__}: {said(error)}") from error
