@@ -9,9 +9,10 @@ import attrs
 from draftmux import protocols
 from draftmux.config.classes import Class, Fields, Option, class_shape, field_option
 from draftmux.config.nodes import Entry, Mapping, Node, plain
-from draftmux.config.shapes import INVALID, TEXT, Shape, Table
+from draftmux.config.shapes import INVALID, NULL, TEXT, Either, Shape, Table
 from draftmux.config.spec import PipelineSpec, PluginSpec
 from draftmux.errors import PluginError
+from draftmux.generation import Generation
 from draftmux.models.source import ModelSpec
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ PROTOCOLS: dict[str, type] = {
     "router": protocols.Router,
     "verifier": protocols.Verifier,
     "backend": protocols.Backend,
+    "constraint": protocols.Constraint,
 }
 
 
@@ -81,10 +83,20 @@ class PluginShape(Shape):
         return {"$ref": f"#/$defs/{self.kind}"}
 
 
+@attrs.frozen
+class ConstraintShape(PluginShape):
+    """A constraint by name. A request keeps the plugin alone: what it was called in the file does not matter."""
+
+    def make(self, entry: Entry, path: str, faults: Faults) -> Any:
+        part = super().make(entry, path, faults)
+        return part.spec.plugin if isinstance(part, Part) else part
+
+
 def pipeline_fields(registry: Registry) -> Fields:
     """The top level of a pipeline file."""
-    kinds: dict[str, Shape] = {kind: PluginShape(kind, registry) for kind in PROTOCOLS}
+    kinds: dict[str, Shape] = {kind: PluginShape(kind, registry) for kind in PROTOCOLS if kind != "constraint"}
     kinds["drafters"] = Table(TEXT, kinds.pop("drafter"))
+    kinds["generation"] = generation_shape(registry)
     kinds["models"] = Table(TEXT, class_shape(ModelSpec))
     options = {}
     for attribute in attrs.fields(PipelineSpec):
@@ -93,6 +105,14 @@ def pipeline_fields(registry: Registry) -> Fields:
         elif attribute.name != "origin":
             options[attribute.name] = field_option(PipelineSpec, attribute.name)
     return Fields(options)
+
+
+def generation_shape(registry: Registry) -> Class:
+    """The settings of a request, with its constraint built from `{use: NAME, …}`."""
+    shape = class_shape(Generation)
+    constraint = shape.fields.options["constraint"]
+    named = attrs.evolve(constraint, shape=Either((NULL, ConstraintShape("constraint", registry))))
+    return attrs.evolve(shape, fields=Fields(shape.fields.options | {"constraint": named}))
 
 
 def plugin_shape(registry: Registry, kind: str, name: str) -> Class:

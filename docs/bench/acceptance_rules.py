@@ -84,15 +84,15 @@ def drawn(tokens: list[int], shape: tuple[int, ...], law: Law, rng: np.random.Ge
     for width in shape:
         following = []
         laws = law([prefix for _, prefix in level]).double()
-        for (parent, prefix), q in zip(level, laws, strict=True):
+        for (parent, prefix), rest in zip(level, laws, strict=True):  # rest: what is left to draw a sibling from
             for _ in range(width):
-                token = int(rng.choice(len(q), p=(q / q.sum()).numpy()))
+                q = rest / rest.sum()
+                token = int(rng.choice(len(q), p=q.numpy()))
                 ids.append(token)
                 parents.append(parent)
-                rows.append(q / q.sum())
+                rows.append(q)
                 following.append((len(ids) - 1, [*prefix, token]))
-                q = q.clone()
-                q[token] = 0
+                rest[token] = 0
         level = following
     return Draft(ids, parents, torch.stack(rows).float())
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from draftmux.generation import Generation
+from draftmux.processors import CountPenalty
 from draftmux.testing.constraints import Automaton
 from draftmux.testing.drafters import Corrupt, TreeOracle
 from draftmux.testing.harness import Trial
@@ -76,6 +78,13 @@ def test_on_a_model_too(setting: dict[str, Any]) -> None:
     trial = Trial.prepare(target, asks(setting, 10), model_law("llama"))
     for k in SIZES:
         trial.check(lambda truths, k=k: {"tree": TreeOracle(truths, MODEL_VOCAB, k=k)}, max_batch=5)  # type: ignore[misc]
+
+
+def test_a_penalty_that_counts_the_prompt_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = CountPenalty.__call__
+    monkeypatch.setattr(CountPenalty, "__call__", lambda self, *row: original(evolve(self, prompt_length=0), *row))
+    with pytest.raises(AssertionError):
+        test_penalties_count_generated_tokens_and_not_the_prompt()
 
 
 def test_penalties_count_generated_tokens_and_not_the_prompt() -> None:
