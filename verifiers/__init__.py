@@ -21,3 +21,8 @@ def register_verifiers(register: Register) -> None:
     )
     register("block", "draftmux.verifiers.block:Block", "judge a sampled chain at once; lossless")
     register("traversal", "draftmux.verifiers.traversal:Traversal", "judge a sampled tree leaf to root; lossless")
+    register(
+        "typical", "draftmux.verifiers.lossy.typical:Typical", "accept what is likely enough for the entropy; lossy"
+    )
+    register("fly", "draftmux.verifiers.lossy.fly:Fly", "let a mismatch pass that the next tokens confirm; lossy")
+    register("aasd", "draftmux.verifiers.lossy.aasd:Aasd", "accept above a threshold that entropy lowers; lossy")
