@@ -2,6 +2,10 @@
 
 Each hook is called with `register(name, target, help)`. `target` is `"package.module:Class"`, imported only when a
 pipeline uses the name, so listing plugins stays fast and one broken class takes nothing else down.
+
+What a plugin and draftmux ask of each other has a number, `PLUGIN_API`: these hooks, the protocols, and the types that
+travel between them. A change that breaks plugins written before raises it. The module that an entry point names may say
+for which number it was written, `draftmux_api = 1`; a module that says nothing was written for 1.
 """
 
 from __future__ import annotations
@@ -9,6 +13,9 @@ from __future__ import annotations
 from typing import Protocol
 
 import pluggy
+
+PLUGIN_API = 1
+OLDEST_PLUGIN_API = 1  # plugins written for this number still work
 
 hookspec = pluggy.HookspecMarker("draftmux")
 hookimpl = pluggy.HookimplMarker("draftmux")
@@ -38,6 +45,11 @@ def register_verifiers(register: Register) -> None:
 @hookspec
 def register_backends(register: Register) -> None:
     """Publish backends: classes that follow `draftmux.protocols.Backend`."""
+
+
+@hookspec
+def register_constraints(register: Register) -> None:
+    """Publish constraints: classes that follow `draftmux.protocols.Constraint`."""
 
 
 @hookspec

@@ -16,6 +16,7 @@ COMMANDS = {
     "plugins": "draftmux.cli.plugins:plugins",
     "bench": "draftmux.cli.bench:bench",
     "schema": "draftmux.cli.schema:schema",
+    "new-plugin": "draftmux.cli.new_plugin:new_plugin",
 }
 
 
@@ -44,5 +45,11 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(draftmux.__version__, prog_name="draftmux")
-def main() -> None:
+@click.option("--no-plugins", is_flag=True, help="Leave every installed plugin package alone; use draftmux's own.")
+@click.pass_context
+def main(ctx: click.Context, no_plugins: bool) -> None:
     """Speculative decoding with pluggable drafters, routers and verifiers, composed in YAML."""
+    if no_plugins:
+        from draftmux import plugins
+
+        ctx.with_resource(plugins.no_plugins())

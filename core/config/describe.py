@@ -12,6 +12,7 @@ from draftmux.config.classes import option_fields
 
 if TYPE_CHECKING:
     from draftmux.config.spec import PipelineSpec, PluginSpec
+    from draftmux.registry import Registry
 
 
 class Row(NamedTuple):
@@ -31,9 +32,10 @@ class Row(NamedTuple):
 
 def describe(spec: PipelineSpec) -> list[Row]:
     """Everything that a pipeline resolves to."""
+    known = plugins.registry() if spec.plugins is None else plugins.registry(spec.plugins)
     rows = [Row("model", name, model.source, options=_options(model)) for name, model in spec.models.items()]
-    rows += [_plugin("drafter", drafter) for drafter in spec.drafters.values()]
-    rows += [_plugin(kind, getattr(spec, kind)) for kind in ("router", "verifier", "backend")]
+    rows += [_plugin("drafter", drafter, known) for drafter in spec.drafters.values()]
+    rows += [_plugin(kind, getattr(spec, kind), known) for kind in ("router", "verifier", "backend")]
     settings = _options(spec.generation) | {"constraint": _constraint(spec.generation.constraint)}
     rows.append(Row("generation", "", "greedy" if spec.generation.greedy else "sampled", options=settings))
     rows.append(
@@ -43,8 +45,8 @@ def describe(spec: PipelineSpec) -> list[Row]:
     return rows
 
 
-def _plugin(kind: str, plugin: PluginSpec) -> Row:
-    entry = plugins.registry().find(kind, plugin.use)
+def _plugin(kind: str, plugin: PluginSpec, known: Registry) -> Row:
+    entry = known.find(kind, plugin.use)
     name = plugin.name if kind == "drafter" else ""
     return Row(kind, name, plugin.use, f"{entry.package} {entry.version}", _options(plugin.plugin))
 

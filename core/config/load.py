@@ -11,13 +11,14 @@ from draftmux import plugins
 from draftmux.config.describe import Row, describe
 from draftmux.config.faults import Faults, Place
 from draftmux.config.grammar import Part, pipeline_fields
-from draftmux.config.nodes import Entry, Mapping, Node, show, tree
+from draftmux.config.nodes import Entry, Mapping, Node, Scalar, Sequence, quote, show, tree
 from draftmux.config.overrides import apply_overrides
 from draftmux.config.reader import read
 from draftmux.config.relations import Parts, check
 from draftmux.config.shapes import INVALID
 from draftmux.config.spec import PipelineSpec
-from draftmux.errors import PipelineError, did_you_mean
+from draftmux.errors import ModelError, PipelineError, PluginError, did_you_mean
+from draftmux.registry import package_name
 
 if TYPE_CHECKING:
     from draftmux.registry import Registry
@@ -56,15 +57,60 @@ def parse_pipeline(text: str, origin: str, overrides: Iterable[str] = ()) -> Pip
         faults.add(root.place, f"the top level must be a mapping of keys such as drafters, not {show(root)}")
     if not isinstance(root, Mapping):
         raise PipelineError(faults.sentences())
-    registry = plugins.registry()
-    root = _with_defaults(apply_overrides(root, overrides, faults), origin, registry, faults)
+    root = apply_overrides(root, overrides, faults)
+    registry = _usable(root, faults)
+    root = _with_defaults(root, origin, registry, faults)
     values = pipeline_fields(registry).build(Entry(root.place, root), "", faults)
     parts = _parts(root, values)
     check(parts, faults)
+    if values.get("plugins") is not None:
+        _name_models(root, values, registry, faults)
     faults.raise_any()
     plugin_specs = {name: part.spec for name, part in values.items() if isinstance(part, Part)}
     values |= plugin_specs | {"drafters": {name: part.spec for name, part in parts.drafters.items()}}
     return PipelineSpec(origin=origin, **{"models": {}} | values)
+
+
+def _usable(root: Mapping, faults: Faults) -> Registry:
+    """The plugins that the file may use: any, or those of the packages that it lists. Imports no others."""
+    node = _below(root, "plugins")
+    if node is None or (isinstance(node, Scalar) and node.value is None):
+        return plugins.registry()
+    items = node.items if isinstance(node, Sequence) else ()  # what else it may be is a fault, told with its type
+    listed = {item.value: item.place for item in items if isinstance(item, Scalar) and isinstance(item.value, str)}
+    registry = plugins.registry(listed)
+    known = {package_name(name) for name in registry.packages()}
+    for name, place in listed.items():
+        if package_name(name) not in known:
+            hint = did_you_mean(package_name(name), known)
+            message = f"plugins lists {quote(name)}, but no installed package of that name publishes plugins{hint}"
+            faults.add(place, message)
+    return registry
+
+
+def _name_models(root: Mapping, values: dict[str, Any], registry: Registry, faults: Faults) -> None:
+    """Put what published names stand for in their place: whoever loads the models later does not know the list."""
+    from draftmux.models.locate import is_name, published
+
+    models = values.get("models", INVALID)
+    for name, spec in models.items() if models is not INVALID else ():
+        if spec is INVALID:
+            continue
+        try:
+            if is_name(spec.source):
+                models[name] = published(spec, registry)
+        except ModelError:  # a path that leads nowhere, which is told when the model is loaded
+            continue
+        except PluginError as error:
+            faults.add(_place(root, "models", name, "source"), str(error))
+
+
+def _place(node: Node, *keys: str) -> Place:
+    """Where the value stands that these keys lead to."""
+    for key in keys:
+        assert isinstance(node, Mapping)
+        node = node.entries[key].node
+    return node.place
 
 
 def _with_defaults(root: Mapping, origin: str, registry: Registry, faults: Faults) -> Mapping:

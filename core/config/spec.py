@@ -51,5 +51,9 @@ class PipelineSpec:
     on_plugin_error: Literal["raise", "skip"] = field(
         default="raise", metadata={"help": "what a failing plugin does: end the request, or go without its draft"}
     )
+    plugins: list[str] | None = field(
+        default=None,
+        metadata={"help": "packages whose plugins this file may use, besides draftmux itself; any if left out"},
+    )
     max_batch: int = option("requests that run at once; others wait", default=8, minimum=1)
     description: str = field(default="", metadata={"help": "what the pipeline is for, in a line"})

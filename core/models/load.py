@@ -1,4 +1,4 @@
-"""Loads the model and the tokenizer that a ModelSpec stands for. Imports torch; only backends import this module."""
+"""Loads the model and the tokenizer that a ModelSpec stands for. Imports torch: nothing that must start fast uses it."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path, PurePosixPath
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from attrs import evolve, fields, frozen
 from packaging.utils import InvalidName, canonicalize_name
@@ -14,6 +14,9 @@ from packaging.version import InvalidVersion, Version
 from draftmux.errors import ModelError, PluginError, did_you_mean
 from draftmux.models.source import ModelSpec
 from draftmux.plugins import registry
+
+if TYPE_CHECKING:
+    from draftmux.registry import Registry
 
 _HUB_ID = re.compile(r"[A-Za-z0-9](?:[\w.-]*\w)?/\w(?:[\w.-]*\w)?", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -62,11 +65,9 @@ def resolve(spec: ModelSpec) -> tuple[ModelSpec, Location]:
     Looks for: `pypi:`, a folder, a GGUF file, a published name, a hub id. ModelError when it is none of them, or when a
     key of the spec does not apply to what it is.
     """
-    location = _direct(spec.source)
-    if location is None and spec.source in registry().names("model"):
-        spec = _published(spec)
-        location = _direct(spec.source)
-    location = location or _hub(spec.source)
+    if is_name(spec.source) and spec.source in registry().names("model"):
+        spec = published(spec, registry())
+    location = _direct(spec.source) or _hub(spec.source)
     _check_keys(spec, location)
     return spec, location
 
@@ -88,19 +89,24 @@ def _direct(source: str) -> Location | None:
     return None
 
 
-def _published(spec: ModelSpec) -> ModelSpec:
+def is_name(source: str) -> bool:
+    """Whether only a package can say what the source is: it is no path, no hub id, and not on the package index."""
+    return "/" not in source and _direct(source) is None
+
+
+def published(spec: ModelSpec, known: Registry) -> ModelSpec:
     """What the published name stands for, with the user's own settings where they are not the default."""
-    entry = registry().find("model", spec.source)
-    published = entry.load()
-    if not isinstance(published, ModelSpec):
+    entry = known.find("model", spec.source)
+    found = entry.load()
+    if not isinstance(found, ModelSpec):
         raise PluginError(
             f"model '{entry.name}' of package {entry.package} {entry.version}: '{entry.target}' must be a ModelSpec, "
-            f"got {type(published).__name__}; report it to that package"
+            f"got {type(found).__name__}; report it to that package"
         )
     own = {field.name: getattr(spec, field.name) for field in fields(ModelSpec) if field.name != "source"}
     changed = {name: value for name, value in own.items() if value != getattr(fields(ModelSpec), name).default}
     # Leave to run foreign code is the user's to give; a package that publishes a name cannot give it.
-    return evolve(published, **changed | {"trust_remote_code": spec.trust_remote_code})
+    return evolve(found, **changed | {"trust_remote_code": spec.trust_remote_code})
 
 
 def _wheel_file(source: str) -> WheelFile:
@@ -135,6 +141,7 @@ def _gguf_inside(source: str, file: str) -> str:
 def _unknown(source: str) -> NoReturn:
     names = registry().names("model")
     broken = "".join(f"; {b.package} {b.version} could not be loaded: {b.reason}" for b in registry().broken)
+    broken += "".join(f"; {s.package} {s.version} was not looked at: {s.reason}" for s in registry().skipped)
     raise ModelError(
         f"model source '{source}' is not a folder, a .gguf file, a hub id or a published name"
         f"{did_you_mean(source, names)}\n"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 import pytest
 from click.testing import CliRunner
@@ -22,6 +23,7 @@ from draftmux.config.grammar import PROTOCOLS
 from draftmux.config.load import shipped
 from draftmux.config.schema import json_schema
 from draftmux.plugins import registry
+from draftmux.registry import BrokenPlugin, SkippedPlugin
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -141,11 +143,13 @@ def test_json_of_run_plugins_and_check(workplace: Path) -> None:
     result = output("run", "pld", "--json", "--prompt", "a", "--set", "generation.max_new_tokens=3")
     assert set(result) == layout("run") and set(result["metrics"]) == layout("metrics")
     listed = output("plugins", "--json")
-    assert set(listed) == {"plugins", "broken"} and set(listed["plugins"][0]) == layout("plugins")
+    assert set(listed) == {"plugins", "loaded", "broken", "disabled", "warnings"}
+    assert set(listed["plugins"][0]) == layout("plugins") and set(listed["loaded"][0]) == layout("loaded")
     resolved = output("check", "pld", "--json")
     assert set(resolved) == {"ok", "resolved"} and {len(row) for row in resolved["resolved"]} == {len(Row._fields)}
     assert re.findall(r"^\| \d \| `(\w+)` \|", reference("commands"), re.MULTILINE) == list(Row._fields)
-    assert layout("broken") == {"package", "version", "entry_point", "traceback"}
+    assert layout("broken") == {field.name for field in attrs.fields(BrokenPlugin)}
+    assert layout("disabled") == {field.name for field in attrs.fields(SkippedPlugin)}
 
 
 def test_json_of_bench(workplace: Path) -> None:

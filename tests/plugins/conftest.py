@@ -7,16 +7,53 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.metadata import distributions
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from attrs import define
+
+from draftmux.plugins import DISABLE, GROUP, discover
+
+if TYPE_CHECKING:
+    from draftmux.registry import Registry
 
 ROOT = Path(__file__).parents[2]
 
 Package = Callable[..., Path]
 Draftmux = Callable[..., subprocess.CompletedProcess[str]]
 WriteFile = Callable[[str], str]
+
+# Start of a module that leaves its name behind when it is imported.
+MARK = "import os\nwith open(os.environ['MARKS'], 'a') as marks:\n    marks.write(__name__ + '\\n')\n"
+HOOK = "from draftmux.hookspecs import hookimpl\n\n@hookimpl\ndef register_drafters(register):\n    "
+TARGET = "draftmux.drafters.ngram.pld:PromptLookup"
+
+
+@define
+class Marked:
+    """Packages that leave a mark when they are imported, and the environment that tells them where."""
+
+    path: list[Path]
+    env: dict[str, str]
+
+    def imported(self) -> list[str]:
+        """Names of the modules that were imported since the last call."""
+        file = Path(self.env["MARKS"])
+        found = file.read_text().split() if file.exists() else []
+        file.unlink(missing_ok=True)
+        return sorted(found)
+
+
+@pytest.fixture
+def marked(package: Package, tmp_path: Path) -> Marked:
+    """Two packages: mark-one publishes the drafter `one`; mark-two publishes `left` and `right` at a point each."""
+    one = package("mark-one", MARK + HOOK + f"register('one', '{TARGET}')\n")
+    sides = {f"mark_{side}": MARK + HOOK + f"register('{side}', '{TARGET}')\n" for side in ("left", "right")}
+    two = package("mark-two", MARK, modules=sides, points="[draftmux]\nleft-point = mark_left\nright = mark_right\n")
+    return Marked([one, two], {"MARKS": str(tmp_path / "marks")})
 
 
 @pytest.fixture(scope="session")
@@ -60,14 +97,20 @@ def echo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def draftmux(tmp_path_factory: pytest.TempPathFactory) -> Draftmux:
-    """Run the installed command in an empty folder, with packages on the path. `flags` are Python's own."""
+    """Run the installed command in an empty folder, with packages on the path.
+
+    `flags` are Python's own, `env` environment variables; nothing is disabled that a test does not disable itself.
+    """
     script = shutil.which("draftmux", path=sysconfig.get_path("scripts"))
     empty = tmp_path_factory.mktemp("empty")
 
-    def run(*arguments: str, path: Iterable[Path] = (), flags: Iterable[str] = ()) -> subprocess.CompletedProcess[str]:
+    def run(
+        *arguments: str, path: Iterable[Path] = (), flags: Iterable[str] = (), env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         assert script, "install draftmux into this environment: pip install -e ."
         before = [*map(str, path), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(before), "PYTHONIOENCODING": "utf-8"}
+        own = {"PYTHONPATH": os.pathsep.join(before), "PYTHONIOENCODING": "utf-8", DISABLE: ""}
+        environment = os.environ | own | (env or {})
         command = [sys.executable, *flags, script, *arguments]
         return subprocess.run(
             command, cwd=empty, env=environment, capture_output=True, encoding="utf-8", check=False, timeout=60
@@ -87,3 +130,21 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> WriteFile:
         return str(path)
 
     return write
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Registry]]:
+    """What these folders' packages publish, discovered in this process."""
+    looked_at: list[str] = []
+
+    def discovered(*folders: Path) -> Registry:
+        looked_at.extend(map(str, folders))
+        for folder in folders:
+            monkeypatch.syspath_prepend(folder)
+        packages = distributions(path=list(map(str, folders)))
+        return discover([point for package in packages for point in package.entry_points.select(group=GROUP)])
+
+    yield discovered
+    for name, module in list(sys.modules.items()):
+        if str(Path(vars(module).get("__file__") or "/").parent) in looked_at:
+            del sys.modules[name]
