@@ -46,6 +46,16 @@ class PipelineError(DraftmuxError):
         super().__init__("\n".join(self.faults))
 
 
+def said(error: BaseException) -> str:
+    """What an exception says. A plugin's own exception class may fail even at that."""
+    try:
+        return str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return "(no message)"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`"; did you mean 'x'?"` when a known name is close to `name`, otherwise the list of what there is."""
     names = sorted(known)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +15,10 @@ from attrs import asdict, frozen
 
 from draftmux.bench.suites import SUITES, from_file
 from draftmux.cli.options import set_option, threads_option, use_threads
+from draftmux.cli.output import Twin, write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from draftmux.bench.contenders import LineUp
     from draftmux.bench.run import Tick
@@ -64,7 +67,7 @@ class Options:
             raise click.UsageError(f"--baseline {self.baseline} runs prompt by prompt; leave out --batch {self.batch}")
         for name in ("json", "plot", "html"):
             path: Path | None = getattr(self, name)
-            if path is not None and not path.absolute().parent.is_dir():
+            if path is not None and not os.path.isdir(path.absolute().parent):
                 raise click.UsageError(f"--{name} {path}: there is no folder {path.absolute().parent}; create it first")
 
 
@@ -99,11 +102,11 @@ def bench(context: click.Context, /, **given: Any) -> None:
     suite = _suite(options)
     line_up = _line_up(options)
     report, error = _measure(options, line_up, suite, shlex.join(["draftmux", "bench", *context.meta[ARGUMENTS]]))
-    _write(report, options, line_up.tokenizer)
+    lost = _write(report, options, line_up.tokenizer)
     if error is not None:
         raise error
-    if report.stopped:
-        context.exit(130)
+    if report.stopped or lost:
+        context.exit(130 if report.stopped else 1)
 
 
 def _suite(options: Options) -> Suite:
@@ -161,21 +164,45 @@ def _progress(total: int) -> Iterator[Tick]:
         yield lambda done, what: progress.update(task, completed=done, description=what)
 
 
-def _write(report: Report, options: Options, tokenizer: Any) -> None:
-    """Files first: they must not depend on a terminal that may be gone."""
+def _write(report: Report, options: Options, tokenizer: Any) -> list[str]:
+    """Files first: they must not depend on a terminal that may be gone. Says and gives what could not be written."""
     from rich.console import Console
 
-    from draftmux.bench.report import write_json
     from draftmux.bench.table import print_report
 
-    if options.json is not None:
-        write_json(report, options.json)
-    if options.plot is not None:
+    lost = [told for name, save in _files(report, tokenizer) if (told := _saved(name, getattr(options, name), save))]
+    shown = Twin()
+    print_report(report, Console(file=shown))
+    try:
+        write(shown.getvalue())
+    finally:
+        for told in lost:
+            click.echo(f"Error: {told}", err=True)
+    return lost
+
+
+def _files(report: Report, tokenizer: Any) -> Iterator[tuple[str, Callable[[Path], object]]]:
+    """Each file by its option, and how it is made."""
+    from draftmux.bench.report import write_json
+
+    def plot(path: Path) -> None:
         from draftmux.bench.plot import draw
 
-        options.plot.write_bytes(draw(report))
-    if options.html is not None:
+        path.write_bytes(draw(report))
+
+    def html(path: Path) -> None:
         from draftmux.bench.html import render
 
-        options.html.write_text(render(report, tokenizer), "utf-8")
-    print_report(report, Console())
+        path.write_text(render(report, tokenizer), "utf-8")
+
+    yield from (("json", partial(write_json, report)), ("plot", plot), ("html", html))
+
+
+def _saved(name: str, path: Path | None, save: Callable[[Path], object]) -> str:
+    """Save a file if it is asked for; why it could not be, otherwise nothing."""
+    try:
+        if path is not None:
+            save(path)
+    except (OSError, UnicodeEncodeError) as error:  # the hours of measuring must not be lost with it
+        return f"--{name} {path} could not be written: {getattr(error, 'strerror', None) or error}"
+    return ""

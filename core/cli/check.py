@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from draftmux.cli.options import set_option
+from draftmux.cli.output import write, write_json
 from draftmux.config.load import Row, describe, read_pipeline
 from draftmux.errors import PipelineError
 from draftmux.types import UNLIMITED
@@ -26,17 +27,17 @@ def check(ctx: click.Context, pipeline: str, as_json: bool, overrides: tuple[str
         _faults(error, as_json)
         ctx.exit(1)
     if as_json:
-        click.echo(json.dumps({"ok": True, "resolved": [list(row) for row in rows]}, ensure_ascii=False))
+        write_json({"ok": True, "resolved": [list(row) for row in rows]})
     else:
         _resolved(list(rows))
 
 
 def _faults(error: PipelineError, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"ok": False, "faults": list(error.faults)}, ensure_ascii=False))
+        write_json({"ok": False, "faults": list(error.faults)})
         return
     for fault in error.faults:
-        click.echo(fault)
+        write(f"{fault}\n")
     click.echo(f"{len(error.faults)} fault{'s' if len(error.faults) != 1 else ''}", err=True)
 
 
@@ -44,9 +45,9 @@ def _resolved(rows: list[Row]) -> None:
     for row in rows:
         part = f"{row.part}.{row.name}" if row.name else row.part
         package = f"  ({row.package})" if row.package else ""
-        click.echo(f"{part:<17} {row.value}{package}")
+        write(f"{part:<17} {row.value}{package}\n")
         for name, value in (row.options or {}).items():
-            click.echo(f"    {name}: {shown(value)}")
+            write(f"    {name}: {shown(value)}\n")
 
 
 def shown(value: Any) -> str:

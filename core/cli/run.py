@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from draftmux.cli.options import pipeline_argument, set_option, threads_option, use_threads
+from draftmux.cli.output import write, write_json
 from draftmux.errors import RequestError
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 @click.option(
     "--prompt-file", type=click.Path(dir_okay=False, path_type=Path), help="File whose whole text is the prompt."
 )
+@click.option("--json-schema", "schema", metavar="FILE", help="The text must be JSON that this schema describes.")
+@click.option("--regex", metavar="PATTERN", help="The whole text must match this regular expression.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a result, instead of the text.")
 @set_option
 @threads_option
@@ -39,18 +41,19 @@ def run(
 ) -> None:
     """Generate with PIPELINE, a file or the name of a shipped pipeline. `-` reads the prompt from standard input."""
     texts = _prompts(stdin, prompts, prompt_file)
+    settings = _constraint(shared["schema"], shared["regex"])
     from draftmux.pipeline import load
 
     use_threads(shared["threads"])
     loaded = load(pipeline, shared["overrides"])
     if as_json:
-        for result in loaded.generate(texts):
-            click.echo(json.dumps(as_dict(result), ensure_ascii=False))
+        for result in loaded.generate(texts, **settings):
+            write_json(as_dict(result))
     elif len(texts) == 1:
-        _stream(loaded, texts[0])
+        _stream(loaded, texts[0], settings)
     else:
-        for result in loaded.generate(texts):
-            click.echo(result.text)
+        for result in loaded.generate(texts, **settings):
+            write(result.text + "\n")
             _summarise(result)
 
 
@@ -59,10 +62,16 @@ def _prompts(stdin: str | None, prompts: tuple[str, ...], prompt_file: Path | No
     if prompt_file is not None:
         texts.append(_text(f"--prompt-file {prompt_file}", prompt_file.read_bytes))
     if stdin:
-        texts.append(_text("standard input", sys.stdin.buffer.read))
+        texts.append(_text("standard input", _read_stdin))
     if not texts:
         raise click.UsageError("no prompt; give --prompt TEXT, --prompt-file FILE, or - for standard input")
     return texts
+
+
+def _read_stdin() -> bytes:
+    if sys.stdin is None:  # what Python makes of a descriptor that was closed before the start
+        raise OSError("it is closed; give the prompt through a pipe, or with --prompt or --prompt-file")
+    return sys.stdin.buffer.read()
 
 
 def _text(name: str, read: Callable[[], bytes]) -> str:
@@ -72,12 +81,20 @@ def _text(name: str, read: Callable[[], bytes]) -> str:
         raise RequestError(f"{name} cannot be read as UTF-8 text: {error}") from error
 
 
-def _stream(pipeline: Pipeline, prompt: str) -> None:
-    for delta in pipeline.stream(prompt):
-        sys.stdout.write(delta.text)
-        sys.stdout.flush()
+def _constraint(schema: str | None, regex: str | None) -> dict[str, Any]:
+    """Settings that the flags ask for."""
+    if schema is not None and regex is not None:
+        raise click.UsageError("--json-schema and --regex exclude each other; a text has one constraint")
+    if schema is not None:
+        return {"constraint": {"use": "json-schema", "schema": schema}}
+    return {} if regex is None else {"constraint": {"use": "regex", "pattern": regex}}
+
+
+def _stream(pipeline: Pipeline, prompt: str, settings: dict[str, Any]) -> None:
+    for delta in pipeline.stream(prompt, **settings):
+        write(delta.text)
         if delta.result is not None:
-            click.echo()
+            write("\n")
             _summarise(delta.result)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
+
+from draftmux.cli.output import write_json
 
 
 @click.command()
@@ -12,4 +12,4 @@ def schema() -> None:
     """Print the JSON Schema of the pipeline file, with the options of every installed plugin."""
     from draftmux.config.schema import json_schema
 
-    click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    write_json(json_schema(), indent=2)

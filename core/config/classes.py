@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
-from draftmux.config.faults import Faults, Place, sentence
+from draftmux.config.faults import Faults, Place
 from draftmux.config.nodes import Entry, Mapping, Node, quote
 from draftmux.config.shapes import (
     BOOLEAN,
@@ -30,7 +30,7 @@ from draftmux.config.shapes import (
     Shape,
     Table,
 )
-from draftmux.errors import PluginError, did_you_mean
+from draftmux.errors import PluginError, did_you_mean, said
 
 _SCALARS: dict[Any, Shape] = {
     str: TEXT,
@@ -104,11 +104,9 @@ class Class(Shape):
         self._validate(given, entry, path, faults)
         if len(faults) > before:
             return INVALID
-        try:
+        with faults.catching(entry.place, path):  # a plugin's own checks may raise anything
             return self.type(**{_alias(self.type, name): value for name, value in given.items()})
-        except Exception as error:  # a plugin's own checks may raise anything
-            faults.add(entry.place, f"{path}: {sentence(error)}")
-            return INVALID
+        return INVALID
 
     def _validate(self, given: dict[str, Any], entry: Entry, path: str, faults: Faults) -> None:
         """Run each field's validator by itself, since the class would stop at the first fault."""
@@ -118,12 +116,10 @@ class Class(Shape):
             known = given.get(attribute.name, INVALID) is not INVALID
             if not known or attribute.validator is None or attribute.converter is not None:
                 continue
-            try:
+            place = entry.node.entries[attribute.name].node.place
+            # It may look at another field, which is wrong or missing; if not, the class itself tells.
+            with faults.catching(place, path), contextlib.suppress(AttributeError):
                 attribute.validator(instance, attribute, given[attribute.name])
-            except AttributeError:  # it looks at another field, which is wrong or missing; else the class itself tells
-                continue
-            except Exception as error:  # a plugin's own checks may raise anything
-                faults.add(entry.node.entries[attribute.name].node.place, f"{path}: {sentence(error)}")
 
     def schema(self) -> dict[str, Any]:
         return self.fields.schema()
@@ -184,8 +180,10 @@ def field_option(cls: type, name: str) -> Option:
     attribute: attrs.Attribute[Any] = attrs.fields_dict(cls)[name]
     try:
         shape = shape_of(_annotation(cls, attribute))
-    except Exception as error:  # an annotation of a plugin may raise anything
-        raise PluginError(f"option '{name}' of class {cls.__qualname__}: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an annotation of a plugin may raise anything
+        raise PluginError(f"option '{name}' of class {cls.__qualname__}: {said(error)}") from error
     if choices := attribute.metadata.get("choices"):
         shape = Choice(shape, tuple(choices))
     return Option(shape, attribute.default is attrs.NOTHING, _notes(attribute))
@@ -203,7 +201,7 @@ def _notes(attribute: attrs.Attribute[Any]) -> dict[str, Any]:
     names = {"help": "description", "minimum": "minimum", "maximum": "maximum"}
     found = {key: attribute.metadata.get(name) for name, key in names.items()}
     notes = {key: value for key, value in found.items() if value is not None}
-    with contextlib.suppress(Exception):  # a default that JSON cannot write is left out
+    with Faults().catching(Place(""), ""):  # a default that fails, or that JSON cannot write, is left out
         default = _default(attribute, None)
         json.dumps(default, allow_nan=False)
         notes["default"] = default
@@ -225,7 +223,7 @@ def _unchecked(cls: type, given: dict[str, Any]) -> Any:
     """An instance whose validators and `__attrs_post_init__` have not run; fields with faults stay unset."""
     instance: Any = object.__new__(cls)
     for attribute in attrs.fields(cls):
-        with contextlib.suppress(Exception):  # a default that fails shows when the class itself is built
+        with Faults().catching(Place(""), ""):  # a default that fails shows when the class itself is built
             value = given[attribute.name] if attribute.name in given else _default(attribute, instance)
             if value is not INVALID and value is not attrs.NOTHING:
                 object.__setattr__(instance, attribute.name, value)

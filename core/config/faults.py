@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import define, field, frozen
 
-from draftmux.errors import DraftmuxError, PipelineError
+from draftmux.errors import DraftmuxError, PipelineError, said
 
 
 @frozen
@@ -28,6 +28,10 @@ class Faults:
         """Record one fault: a sentence without its place."""
         self.found.append((place, message))
 
+    def catching(self, place: Place, subject: str) -> Catching:
+        """A context that records whatever its body raises as a fault of `subject`."""
+        return Catching(self, place, subject)
+
     def __len__(self) -> int:
         return len(self.found)
 
@@ -42,8 +46,27 @@ class Faults:
             raise PipelineError(self.sentences())
 
 
-def sentence(error: Exception) -> str:
+@frozen
+class Catching:
+    """Ends every exception but the user's own interrupt: plugins may even raise SystemExit."""
+
+    faults: Faults
+    place: Place
+    subject: str
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if error is None or isinstance(error, KeyboardInterrupt):
+            return False
+        told = sentence(error)
+        self.faults.add(self.place, f"{self.subject}: {told}" if self.subject else told)
+        return True
+
+
+def sentence(error: BaseException) -> str:
     """What an exception says, on one line. Some attrs validators put objects behind the text; these are left out."""
-    text = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
-    said = " ".join(text.split())
-    return said if said and isinstance(error, (ValueError, DraftmuxError)) else f"{type(error).__name__}: {said}"
+    text = error.args[0] if error.args and isinstance(error.args[0], str) else said(error)
+    line = " ".join(text.split())
+    return line if line and isinstance(error, (ValueError, DraftmuxError)) else f"{type(error).__name__}: {line}"

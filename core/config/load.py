@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
@@ -29,19 +30,25 @@ __all__ = ["Row", "describe", "parse_pipeline", "read_pipeline", "shipped"]
 def read_pipeline(path_or_name: str | Path, overrides: Iterable[str] = ()) -> PipelineSpec:
     """Read a file, or a shipped pipeline by name; PipelineError with every fault. `overrides` are `key.path=value`."""
     name = str(path_or_name)
-    path = Path(path_or_name)
-    if not path.is_file() and name in shipped():
+    if name in shipped() and not os.path.isfile(name):
         text = (files("draftmux.pipelines") / f"{name}.yaml").read_text(encoding="utf-8")
         return parse_pipeline(text, f"{name}.yaml", overrides)
+    return parse_pipeline(_text(name), name, overrides)
+
+
+def _text(name: str) -> str:
     try:
-        return parse_pipeline(path.read_text(encoding="utf-8"), name, overrides)
+        return Path(name).read_text(encoding="utf-8")
     except FileNotFoundError:
-        hint = did_you_mean(path.stem, shipped())
-        raise PipelineError([f"{name}: no such file, and no shipped pipeline of that name{hint}"]) from None
+        hint = did_you_mean(Path(name).stem, shipped())
+        fault = f"no such file, and no shipped pipeline of that name{hint}"
     except OSError as error:
-        raise PipelineError([f"{name}: cannot be read: {error.strerror}"]) from None
+        fault = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError as error:
-        raise PipelineError([f"{name}: not UTF-8 text at byte {error.start}; save it as UTF-8"]) from None
+        fault = f"not UTF-8 text at byte {error.start}; save it as UTF-8"
+    except ValueError as error:  # a NUL in the name
+        fault = f"no possible name of a file: {error}"
+    raise PipelineError([f"{name!r}: {fault}" if "\0" in name else f"{name}: {fault}"])
 
 
 def shipped() -> list[str]:
@@ -68,7 +75,9 @@ def parse_pipeline(text: str, origin: str, overrides: Iterable[str] = ()) -> Pip
     faults.raise_any()
     plugin_specs = {name: part.spec for name, part in values.items() if isinstance(part, Part)}
     values |= plugin_specs | {"drafters": {name: part.spec for name, part in parts.drafters.items()}}
-    return PipelineSpec(origin=origin, **{"models": {}} | values)
+    with faults.catching(root.place, ""):
+        return PipelineSpec(origin=origin, **{"models": {}} | values)
+    raise PipelineError(faults.sentences())
 
 
 def _usable(root: Mapping, faults: Faults) -> Registry:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from attrs import frozen
 
 if TYPE_CHECKING:
@@ -89,12 +90,20 @@ def plain(node: Node) -> Any:
 
 
 def tree(data: Any, place: Place) -> Node:
-    """Dicts, lists and scalars as a tree that stands in one place; the opposite of `plain`."""
+    """Dicts, lists and scalars as a tree that stands in one place; the opposite of `plain`.
+
+    Numbers and arrays of NumPy count as the Python values that they hold.
+    """
+    data = _python(data)
     if isinstance(data, dict):
-        return Mapping({key: Entry(place, tree(value, place)) for key, value in data.items()}, place)
+        return Mapping({_python(key): Entry(place, tree(value, place)) for key, value in data.items()}, place)
     if isinstance(data, (list, tuple)):
         return Sequence(tuple(tree(item, place) for item in data), place)
     return Scalar(data, place)
+
+
+def _python(data: Any) -> Any:
+    return data.tolist() if isinstance(data, (np.generic, np.ndarray)) else data
 
 
 def show(node: Node) -> str:

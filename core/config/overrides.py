@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from draftmux.config.faults import Faults, Place
-from draftmux.config.nodes import Entry, Mapping, Node, Refused, show
-from draftmux.config.reader import read_value, resolve
+from draftmux.config.nodes import Entry, Mapping, Node, Refused, shorten, show
+from draftmux.config.reader import MAX_DEPTH, read_value, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 def apply_overrides(root: Mapping, overrides: Iterable[str], faults: Faults) -> Mapping:
     """Set every `key.path=value` in turn. Mappings on the way are made; faults name the override as their place."""
     for override in overrides:
-        place = Place(f"--set {override}")
+        place = Place(f"--set {shorten(override)}")
         path, equals, text = override.partition("=")
         keys = path.strip().split(".")
         if not equals or not all(keys):
             faults.add(place, "write key.path=value, such as generation.temperature=0.7")
+            continue
+        if len(keys) > MAX_DEPTH:
+            faults.add(place, f"the path has {len(keys)} parts; it may have {MAX_DEPTH}")
             continue
         root = _put(root, keys, read_value(text, place, faults), place, faults)
     return root

@@ -22,6 +22,7 @@ from ruamel.yaml.events import (
     ScalarEvent,
     SequenceEndEvent,
 )
+from ruamel.yaml.scanner import Scanner, ScannerError
 
 from draftmux.config.faults import Faults, Place
 from draftmux.config.nodes import Entry, Mapping, Node, Refused, Scalar, Sequence, Value, quote, size
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_DEPTH = 20
+MAX_BRACKETS = 64  # open at once; the parser's time grows with their square, so it must not see more
 MAX_ALIASED = 500  # values that aliases may add to a file
 
 _WORDS: dict[str, Value] = {
@@ -107,6 +109,16 @@ def _syntax_fault(error: YAMLError, composer: _Composer, start: Place) -> tuple[
     return place, f"not valid YAML: character {position + 1} of the text: {reason}"
 
 
+class _Scanner(Scanner):
+    """Stops at too many open brackets."""
+
+    def fetch_flow_collection_start(self, TokenClass: Any, to_push: str) -> None:  # noqa: N803
+        if self.flow_level == MAX_BRACKETS:
+            problem = f"more than {MAX_BRACKETS} open brackets; values may be nested {MAX_DEPTH} deep"
+            raise ScannerError(problem=problem, problem_mark=self.reader.get_mark())
+        super().fetch_flow_collection_start(TokenClass, to_push)
+
+
 @define
 class _Composer:
     """Builds nodes from parser events."""
@@ -124,7 +136,9 @@ class _Composer:
 
     def __attrs_post_init__(self) -> None:
         self.last = self.fixed or Place(self.origin, 1)
-        self.events = YAML(typ="safe", pure=True).parse(self.text)
+        yaml = YAML(typ="safe", pure=True)
+        yaml.Scanner = _Scanner
+        self.events = yaml.parse(self.text)
 
     def place(self, mark: Any) -> Place:
         return self.fixed or Place(self.origin, mark.line + 1)

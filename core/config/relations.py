@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from draftmux.config.faults import Faults, Place, sentence
-from draftmux.config.nodes import Mapping, Node, Scalar, children
+from draftmux.config.nodes import Mapping, Node, Scalar, children, shorten
 from draftmux.errors import did_you_mean
 from draftmux.types import Accepts, Emits, Needs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from draftmux.config.faults import Catching, Faults, Place
     from draftmux.config.grammar import Part
 
 
@@ -61,29 +61,43 @@ def _check_target(backend: Part, parts: Parts, faults: Faults) -> None:
 
 def _uses(part: Part, parts: Parts, faults: Faults) -> tuple[str, ...]:
     """Drafters that a drafter is made of, or that a router may choose: any, if it says None."""
-    try:
+    with _asking(part, "uses", faults):
         named = part.spec.plugin.uses()
-        named = tuple(parts.drafters) if named is None else tuple(named)
-    except Exception as error:  # plugins are not trusted
-        faults.add(part.entry.place, f"{part.path}: `uses` of {part.spec.use} failed: {sentence(error)}")
-        return ()
-    if all(isinstance(name, str) for name in named):
-        return named
-    faults.add(part.entry.place, f"{part.path}: `uses` of {part.spec.use} must give drafter names, not {named!r}")
+        return tuple(parts.drafters) if named is None else _names(part, "uses", "drafter", named, faults)
+    return ()
+
+
+def _models(part: Part, faults: Faults) -> tuple[str, ...]:
+    """Models that a drafter or router needs."""
+    needs = _ask(part, "needs", Needs(), faults)
+    with _asking(part, "needs", faults):
+        return _names(part, "needs", "model", needs.models, faults)
+    return ()
+
+
+def _asking(part: Part, name: str, faults: Faults) -> Catching:
+    """Around every question to a plugin, and around all that is done with the answer: neither is trusted."""
+    return faults.catching(part.entry.place, f"{part.path}: `{name}` of {part.spec.use} failed")
+
+
+def _names(part: Part, asked: str, kind: str, given: Iterable[Any], faults: Faults) -> tuple[str, ...]:
+    """The names that a plugin gave; none, and a fault, if some are no text."""
+    names = tuple(given)
+    if all(isinstance(name, str) for name in names):
+        return names
+    said = shorten(repr(names))
+    faults.add(part.entry.place, f"{part.path}: `{asked}` of {part.spec.use} must give {kind} names, not {said}")
     return ()
 
 
 def _ask(part: Part, name: str, default: Any, faults: Faults) -> Any:
     """A declaration of a plugin; `default`, and a fault, when it fails or gives something else."""
-    try:
+    with _asking(part, name, faults):
         answer = getattr(part.spec.plugin, name)
-    except Exception as error:  # plugins are not trusted
-        faults.add(part.entry.place, f"{part.path}: `{name}` of {part.spec.use} failed: {sentence(error)}")
-        return default
-    if isinstance(answer, type(default)):
-        return answer
-    wanted = type(default).__name__
-    faults.add(part.entry.place, f"{part.path}: `{name}` of {part.spec.use} must be of type {wanted}, not {answer!r}")
+        if isinstance(answer, type(default)):
+            return answer
+        rule = f"must be of type {type(default).__name__}, not {shorten(repr(answer))}"
+        faults.add(part.entry.place, f"{part.path}: `{name}` of {part.spec.use} {rule}")
     return default
 
 
@@ -91,7 +105,7 @@ def _check_references(part: Part, parts: Parts, faults: Faults) -> None:
     for name in _unknown(parts.uses[part.path], parts.drafter_names):
         hint = did_you_mean(name, parts.drafter_names or ())
         faults.add(_mention(part, name), f"{part.path} names drafter '{name}', which is not in drafters{hint}")
-    for name in _unknown(_ask(part, "needs", Needs(), faults).models, parts.model_names):
+    for name in _unknown(_models(part, faults), parts.model_names):
         hint = did_you_mean(name, parts.model_names or ())
         faults.add(_mention(part, name), f"{part.path} needs model '{name}', which is not in models{hint}")
 
@@ -115,7 +129,8 @@ def _check_circles(parts: Parts, faults: Faults) -> None:
 
 
 def _check_lossless(verifier: Part, lossless: bool, faults: Faults) -> None:
-    if lossless and not _ask(verifier, "lossless", True, faults):
+    is_lossless = _ask(verifier, "lossless", True, faults)  # asked in any case, since `describe` relies on an answer
+    if lossless and not is_lossless:
         faults.add(
             verifier.entry.place,
             f"verifier {verifier.spec.use} is lossy: its text may differ from the target's; write `lossless: false` at "

@@ -47,8 +47,7 @@ def _definitions(kind: str, registry: Registry) -> dict[str, Any]:
         "type": "object",
         "required": ["use"],
         "properties": {"use": {"enum": list(found)}},
-        "allOf": rules,
-    }
+    } | ({"allOf": rules} if rules else {})
     if left_out:
         choice["$comment"] = f"left out, since they could not be loaded: {', '.join(left_out)}"
     return {kind: choice} | {f"{kind}.{name}": schema for name, schema in found.items()}
@@ -65,7 +64,7 @@ def _target_rule(registry: Registry) -> dict[str, Any]:
 def _takes_model(registry: Registry, name: str) -> bool:
     try:
         return bool(registry.find("backend", name).load().takes_model)
-    except (PluginError, AttributeError):
+    except Exception:  # a plugin's own property may raise anything
         return True
 
 

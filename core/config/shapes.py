@@ -11,7 +11,7 @@ from typing import Any, final
 
 from attrs import frozen
 
-from draftmux.config.faults import Faults, sentence
+from draftmux.config.faults import Faults
 from draftmux.config.nodes import Entry, Mapping, Node, Refused, Scalar, Sequence, plain, show
 from draftmux.errors import did_you_mean
 
@@ -150,11 +150,9 @@ class Parsed(Shape):
         return TEXT.fits(node)
 
     def make(self, entry: Entry, path: str, faults: Faults) -> Any:
-        try:
+        with faults.catching(entry.node.place, path):  # a parser of a plugin may raise anything
             return self.parse(plain(entry.node))
-        except Exception as error:  # a parser of a plugin may raise anything
-            faults.add(entry.node.place, f"{path}: {sentence(error)}")
-            return INVALID
+        return INVALID
 
     def schema(self) -> dict[str, Any]:
         return {"type": "string"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import threading
 import warnings
 from contextlib import ExitStack, contextmanager, redirect_stderr
@@ -21,9 +22,10 @@ from transformers.utils import logging
 from draftmux.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 ALIGNMENT = 64  # bytes, a cache line; torch's own allocations keep it
+_NUMBERED = re.compile(r"(.+?)\.(\d+)\.")  # how weights of layers are named: the list of layers, the layer's number
 _LOADING = threading.RLock()  # the silence below is global to the process
 
 
@@ -56,7 +58,8 @@ def read_tokenizer(checkpoint: Checkpoint) -> Any:
 def read_model(checkpoint: Checkpoint, device: torch.device) -> Any:
     """The causal language model on `device`, in evaluation mode and without gradients.
 
-    ModelError for other kinds of models, and for a checkpoint that lacks some of the model's weights.
+    ModelError for other kinds of models, and for a checkpoint that lacks some of the model's weights or holds more
+    layers than its config counts.
     """
     with quietly(), _no_bar_of_its_own(checkpoint):
         config = AutoConfig.from_pretrained(checkpoint.name, **checkpoint.arguments)
@@ -78,8 +81,26 @@ def read_model(checkpoint: Checkpoint, device: torch.device) -> Any:
             f"{checkpoint.name} lacks {len(missing)} weights of a {type(model).__name__} "
             f"({', '.join(missing[:3])}…), which would be random; use a complete checkpoint"
         )
+    _refuse_surplus_layers(model, found["unexpected_keys"], checkpoint)
     _align(model)
     return model.eval().requires_grad_(False)
+
+
+def _refuse_surplus_layers(model: Any, unexpected: Iterable[str], checkpoint: Checkpoint) -> None:
+    """transformers leaves out the layers that the config does not count, and what is left writes nonsense.
+
+    Layers that predict further tokens stand after the model's own and are left out rightly, if the config counts them.
+    """
+    lists = {name: len(part) for name, part in model.named_modules() if isinstance(part, torch.nn.ModuleList)}
+    further = getattr(model.config, "num_nextn_predict_layers", None) or 0
+    numbered = [(int(found[2]), found[1], name) for name in unexpected if (found := _NUMBERED.match(name))]
+    surplus = sorted(entry for entry in numbered if entry[1] in lists and entry[0] >= lists[entry[1]] + further)
+    if surplus:
+        held, (_, layers, first) = surplus[-1][0] + 1, surplus[0]
+        raise ModelError(
+            f"{checkpoint.name} holds {held} layers, but its config counts {lists[layers]}; the first tensor too many "
+            f"is {first}; correct the number of layers in config.json, or use the weights that belong to it"
+        )
 
 
 def _align(model: Any) -> None:

@@ -1,4 +1,4 @@
-"""Loads the model and the tokenizer that a ModelSpec stands for. Imports torch: nothing that must start fast uses it."""
+"""Loads the model and the tokenizer that a ModelSpec stands for. Imports torch: slow to start."""
 
 from __future__ import annotations
 

@@ -46,3 +46,31 @@ def cut_up(text: str, rng: Generator) -> list[int]:
         return cut(token[:at]) + cut(token[at:])
 
     return [vocabulary[piece] for token in tokenizer.tokenize(text) for piece in cut(token)]
+
+
+@cache
+def fallback_tokenizer() -> Any:
+    """A few words, spelt with ▁ for spaces, and 256 bytes for all other text, as Llama 2 has them; `END` is special."""
+    from tokenizers import Tokenizer, decoders, models, normalizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = [
+        "<unk>",
+        END,
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        "▁",
+        "▁the",
+        "▁cat",
+        "▁▁▁▁",
+        "a",
+        "n",
+        "é",
+        "你",
+    ]
+    vocabulary = {word: token for token, word in enumerate(words)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, clean_up_tokenization_spaces=False)

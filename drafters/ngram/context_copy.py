@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from attrs import frozen
 
+from draftmux.drafters.ngram import LONGEST, MOST
 from draftmux.drafters.ngram.index import NgramIndex, continuation
 from draftmux.drafting import SequenceDrafter
 from draftmux.errors import PluginError
@@ -28,10 +29,12 @@ class ContextCopy(SequenceDrafter):
 
     emits: ClassVar[Emits] = Emits(tree=True)
 
-    min_match: int = option("tokens that must have occurred before (kappa)", default=5, minimum=1)
-    max_branches: int = option("continuations to draft at most (W)", default=10, minimum=1)
-    max_depth: int = option("tokens of one continuation at most (D)", default=20, minimum=1)
-    max_scan: int = option("matches to look at, at most; bounds the time on repetitive text", default=64, minimum=1)
+    min_match: int = option("tokens that must have occurred before (kappa)", default=5, minimum=1, maximum=LONGEST)
+    max_branches: int = option("continuations to draft at most (W)", default=10, minimum=1, maximum=MOST)
+    max_depth: int = option("tokens of one continuation at most (D)", default=20, minimum=1, maximum=MOST)
+    max_scan: int = option(
+        "matches to look at, at most; bounds the time on repetitive text", default=64, minimum=1, maximum=MOST
+    )
     periodic: bool = option("continue past the end of the text by repeating what is there, as LZ77 does", default=False)
     skip_blank: bool = option("draft nothing after `min_match` tokens of mere white space", default=False)
 

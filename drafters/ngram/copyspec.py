@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from attrs import frozen
 
+from draftmux.drafters.ngram import LONGEST, MOST
 from draftmux.drafters.ngram.index import NgramIndex, continuation
 from draftmux.drafting import SequenceDrafter
 from draftmux.options import option
@@ -18,8 +19,8 @@ class CopySpec(SequenceDrafter):
 
     emits: ClassVar[Emits] = Emits()
 
-    gamma: int = option("tokens that must have occurred before", default=3, minimum=1)
-    length: int = option("tokens to draft at most", default=10, minimum=1)
+    gamma: int = option("tokens that must have occurred before", default=3, minimum=1, maximum=LONGEST)
+    length: int = option("tokens to draft at most", default=10, minimum=1, maximum=MOST)
     periodic: bool = option("continue past the end of the text by repeating what is there, as LZ77 does", default=False)
 
     def begin(self, context: Context) -> NgramIndex:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from attrs import frozen
 
+from draftmux.drafters.ngram import MOST
 from draftmux.drafters.ngram.index import NgramIndex, continuation, match_length
 from draftmux.drafting import SequenceDrafter
 from draftmux.options import option
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+MAX_N = 16  # every size from min_n to max_n is indexed, so memory per token grows with the square
 POSITIONS = ("latest", "first")
 
 
@@ -31,15 +33,16 @@ class PromptLookup(SequenceDrafter):
 
     emits: ClassVar[Emits] = Emits()
 
-    max_n: int = option("longest n-gram that is looked up first", default=3, minimum=1)
-    min_n: int = option("shortest n-gram that is looked up last", default=1, minimum=1)
-    length: int = option("tokens to draft at most", default=10, minimum=1)
+    max_n: int = option("longest n-gram that is looked up first", default=3, minimum=1, maximum=MAX_N)
+    min_n: int = option("shortest n-gram that is looked up last", default=1, minimum=1, maximum=MAX_N)
+    length: int = option("tokens to draft at most", default=10, minimum=1, maximum=MOST)
     position: Literal["latest", "first"] = option("which match to continue", default="latest", choices=POSITIONS)
     periodic: bool = option("continue past the end of the text by repeating what is there, as LZ77 does", default=False)
     growth: float = option(
         "draft at most growth * (length of the match + 1) tokens, so a weak match costs little; 0: always `length`",
         default=0.0,
         minimum=0,
+        maximum=MOST,
     )
 
     def __attrs_post_init__(self) -> None:
@@ -73,4 +76,5 @@ class PromptLookup(SequenceDrafter):
     def _length(self, tokens: NDArray[np.int64], end: int, room: int) -> int:
         if not self.growth:
             return room
-        return min(room, int(self.growth * (match_length(tokens, end, ceil(room / self.growth)) + 1)))
+        limit = min(room / self.growth, len(tokens))  # a growth next to 0 would need a match without end
+        return min(room, int(self.growth * (match_length(tokens, end, ceil(limit)) + 1)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -106,6 +107,74 @@ class Rude(_Drafter):
         return (5,)
 
 
+class MuteError(Exception):
+    """An error that cannot even say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("speechless")
+
+
+@define
+class Hostile(_Drafter):
+    """Fails in one place, with what is no Exception or cannot be printed."""
+
+    where: str = option("the place where it fails")
+    how: Literal["exit", "mute", "unprintable", "interrupt"] = option("how it fails", default="exit")
+    checked: int = field(default=0, kw_only=True, metadata={"help": "an option with a rule"})
+
+    @checked.validator
+    def _check(self, *_: Any) -> None:
+        self.answer("rule")
+
+    def __attrs_post_init__(self) -> None:
+        self.answer("init")
+
+    def answer(self, where: str) -> Any:
+        if where != self.where:
+            return {"needs": Needs(), "emits": Emits(), "uses": ()}.get(where)
+        if self.how == "unprintable":
+            return self
+        raise {"exit": SystemExit(3), "mute": MuteError(), "interrupt": KeyboardInterrupt()}[self.how]
+
+    def uses(self) -> Any:
+        return self.answer("uses")
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self])
+
+    def __repr__(self) -> str:
+        raise MuteError
+
+    @property
+    def needs(self) -> Any:
+        return self.answer("needs")
+
+    @property
+    def emits(self) -> Any:
+        return self.answer("emits")
+
+
+class Leaving:
+    """A type whose texts end the program."""
+
+    @classmethod
+    def parse(cls, text: str) -> Any:
+        raise SystemExit(text)
+
+
+@frozen
+class Parsing(_Drafter):
+    value: Leaving | None = option("a text", default=None)
+    fresh: int = field(factory=lambda: sys.exit(5), kw_only=True, metadata={"help": "its default ends the program"})
+
+
+@frozen
+class Unnamed(_Drafter):
+    """Asks for a model whose name is no text."""
+
+    needs: ClassVar[Needs] = Needs(models=([],))  # type: ignore[arg-type]
+
+
 @frozen
 class Unreadable(_Drafter):
     weights: Weights = option("a type that is there for type checkers only")
@@ -174,6 +243,15 @@ class Exact:
 
 
 @frozen
+class Secret(Exact):
+    """Does not say whether it is lossless."""
+
+    @property
+    def lossless(self) -> bool:  # type: ignore[override]
+        raise SystemExit(4)
+
+
+@frozen
 class Lossy(Exact):
     lossless: ClassVar[bool] = False
 
@@ -206,6 +284,9 @@ CLASSES: dict[str, dict[str, type]] = {
         "group": Group,
         "neural": Neural,
         "rude": Rude,
+        "hostile": Hostile,
+        "parsing": Parsing,
+        "unnamed": Unnamed,
         "unreadable": Unreadable,
         "complex": Complex,
         "incomplete": Incomplete,
@@ -213,7 +294,7 @@ CLASSES: dict[str, dict[str, type]] = {
         "not-attrs": NotAttrs,
     },
     "router": {"fixed": Fixed, "switch": Switch, "any": Any_},
-    "verifier": {"exact-match": Exact, "lossy": Lossy, "strict": Strict},
+    "verifier": {"exact-match": Exact, "lossy": Lossy, "secret": Secret, "strict": Strict},
     "backend": {"transformers": Engine, "scripted": OwnTarget},
 }
 

@@ -112,7 +112,7 @@ def test_only_the_scripted_backend_goes_without_a_target() -> None:
         ("[a]", "p.yaml:1: the top level must be a mapping of keys such as drafters, not a list"),
         ("# none\n---\n", "p.yaml:3: the top level must be a mapping of keys such as drafters, not null"),
         (TARGET + "rooter: {use: any}", "p.yaml:2: unknown key 'rooter'; did you mean 'router'?"),
-        (TARGET + "allow_plugins: [x]", "p.yaml:2: unknown key 'allow_plugins'; there is backend, description, "),
+        (TARGET + "telemetry: [x]", "p.yaml:2: unknown key 'telemetry'; there is backend, description, "),
         (TARGET + "5: x", "p.yaml:2: unknown key '5'; there is "),
         (TARGET + "drafters:\n", "p.yaml:2: drafters must be a mapping, not null"),
         (TARGET + "drafters: [a]\n", "p.yaml:2: drafters must be a mapping, not a list"),
@@ -424,3 +424,15 @@ def test_reading_and_the_schema_import_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b.yaml"])
+def test_a_name_that_no_file_can_have_is_one_fault(name: str) -> None:
+    with pytest.raises(PipelineError) as caught:
+        read_pipeline(name)
+    assert len(caught.value.faults) == 1
+
+
+def test_no_room_for_any_request_is_a_fault_of_the_file() -> None:
+    with pytest.raises(PipelineError, match="max_batch"):
+        parse_pipeline("models: {target: {source: a/b}}\nmax_batch: 0\n", "p.yaml")

@@ -6,6 +6,7 @@ import io
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from ruamel.yaml import YAML
 
 from draftmux.config.faults import Faults, Place
 from draftmux.config.nodes import Mapping, Node, Scalar, Sequence, children, plain, tree
-from draftmux.config.reader import MAX_ALIASED, MAX_DEPTH, read, read_value, resolve
+from draftmux.config.reader import MAX_ALIASED, MAX_BRACKETS, MAX_DEPTH, read, read_value, resolve
 
 
 def faults_of(text: str) -> list[str]:
@@ -146,8 +147,27 @@ def test_depth_is_limited(opening: str, closing: str) -> None:
         return f"a: {opening * depth}1{closing * depth}\nb: 2"
 
     assert faults_of(nested(MAX_DEPTH - 1)) == []
-    for depth in (MAX_DEPTH, 2000):
+    for depth in (MAX_DEPTH, MAX_BRACKETS):
         assert faults_of(nested(depth)) == [f"f:1: nested more than {MAX_DEPTH} deep"]
+    for depth in (MAX_BRACKETS + 1, 100_000):  # so many would take the parser hours if it looked at them all
+        column = 4 + len(opening) * MAX_BRACKETS
+        assert faults_of(nested(depth)) == [
+            f"f:1: not valid YAML at column {column}: more than {MAX_BRACKETS} open brackets; values may be nested "
+            f"{MAX_DEPTH} deep"
+        ]
+
+
+def test_brackets_in_text_are_text() -> None:
+    brackets = "[" * 500
+    assert value_of(f"a: '{brackets}'\nb: |\n  {brackets}\nc: x{brackets}") == {
+        "a": brackets,
+        "b": f"{brackets}\n",
+        "c": f"x{brackets}",
+    }
+
+
+def test_brackets_that_are_closed_again_do_not_count() -> None:
+    assert value_of(f"[{', '.join(['[]'] * 200)}]") == [[]] * 200
 
 
 def test_what_follows_a_refused_collection_is_still_read() -> None:
@@ -194,6 +214,15 @@ def test_reads_back_what_another_library_writes(value: Any) -> None:
 @given(data)
 def test_tree_is_the_opposite_of_plain(value: Any) -> None:
     assert plain(tree(value, Place("f"))) == value
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), np.int64(7), np.bool_(True), np.array([1, 2]), np.array(3)])
+def test_numbers_and_arrays_of_numpy_are_what_they_hold(value: Any) -> None:
+    for data, wanted in ((value, value.tolist()), ({"a": [value]}, {"a": [value.tolist()]})):
+        found = plain(tree(data, Place("f")))
+        assert found == wanted
+        assert repr(found) == repr(wanted)
+    assert [type(key) for key in plain(tree({np.int64(7): 1}, Place("f")))] == [int]
 
 
 @given(st.text(st.sampled_from("ab:- \n[]{}&*!|>%@'\"#?,\\~<u0\t\ud800\x00")))

@@ -135,3 +135,48 @@ def test_plugins_that_fail_to_answer() -> None:
         "p:3: drafters.a: `uses` of rude failed: KeyError: gone",
         "p:4: drafters.b: `uses` of rude must give drafter names, not (5,)",
     ]
+
+
+@pytest.mark.parametrize(("how", "said"), [("exit", "SystemExit: 3"), ("mute", "MuteError: (no message)")])
+@pytest.mark.parametrize("where", ["needs", "emits", "uses"])
+def test_plugins_that_leave_or_cannot_speak_when_asked(where: str, how: str, said: str) -> None:
+    text = f"drafters:\n  a: {{use: hostile, where: {where}, how: {how}}}\nverifier: {{use: exact-match}}\n"
+    assert faults(text) == [f"p:3: drafters.a: `{where}` of hostile failed: {said}"]
+
+
+@pytest.mark.parametrize("where", ["needs", "emits", "uses"])
+def test_answers_that_cannot_be_printed(where: str) -> None:
+    text = f"drafters:\n  a: {{use: hostile, where: {where}, how: unprintable}}\n"
+    assert faults(text) == [f"p:3: drafters.a: `{where}` of hostile failed: MuteError: (no message)"]
+
+
+@pytest.mark.parametrize("allowed", ["", "lossless: false\n"])
+def test_a_verifier_must_say_whether_it_is_lossless(allowed: str) -> None:
+    assert faults(f"verifier: {{use: secret}}\n{allowed}") == [
+        "p:2: verifier: `lossless` of secret failed: SystemExit: 4"
+    ]
+
+
+def test_models_are_named_by_texts() -> None:
+    assert faults("drafters: {a: {use: unnamed}}\n") == [
+        "p:2: drafters.a: `needs` of unnamed must give model names, not ([],)"
+    ]
+
+
+@pytest.mark.parametrize(("how", "said"), [("exit", "SystemExit: 3"), ("mute", "MuteError: (no message)")])
+@pytest.mark.parametrize(("where", "more"), [("init", ""), ("rule", ", checked: 1")])
+def test_plugins_that_leave_or_cannot_speak_when_made(where: str, more: str, how: str, said: str) -> None:
+    assert faults(f"drafters: {{a: {{use: hostile, where: {where}, how: {how}{more}}}}}\n") == [
+        f"p:2: drafters.a: {said}"
+    ]
+
+
+def test_a_parser_or_a_default_that_leaves() -> None:
+    assert faults("drafters: {a: {use: parsing, value: bye, fresh: 1}}\n") == ["p:2: drafters.a.value: SystemExit: bye"]
+    assert faults("drafters: {a: {use: parsing}}\n") == ["p:2: drafters.a: SystemExit: 5"]
+
+
+@pytest.mark.parametrize("where", ["rule", "init", "needs", "emits", "uses"])
+def test_an_interrupt_is_the_users(where: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        faults(f"drafters: {{a: {{use: hostile, where: {where}, how: interrupt, checked: 1}}}}\n")

@@ -138,7 +138,7 @@ def run_command(line: str, output: str, where: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_commands_and_flags_in_the_text_exist(page: Path) -> None:
     for written in re.findall(r"`draftmux ([a-z-]+)([^`\n]*)`", page.read_text(encoding="utf-8")):
-        if written[0] in ("train", "serve", "new-plugin"):
+        if written[0] in ("train", "serve"):
             assert named(page) == "README.md" and "planned" in page.read_text()
             continue
         command = main.get_command(click.Context(main), written[0])

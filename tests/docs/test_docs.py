@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 READMES = sorted((ROOT / "plugins").glob("*/README.md"))
-HOSTS = {"arxiv.org", "huggingface.co", "keepachangelog.com", "semver.org"}
+HOSTS = {"arxiv.org", "github.com", "huggingface.co", "keepachangelog.com", "semver.org"}
 HOST = re.compile(r"\b(?:[a-z0-9-]+\.)+(?:org|com|io|net|dev|ai|co)\b")
 
 Blocks = Callable[[Path], list[Any]]
@@ -97,7 +97,7 @@ def test_every_option_of_every_built_in_plugin_is_documented(kind: str) -> None:
 
 def test_every_hook_is_documented() -> None:
     hooks = [name for name, member in vars(hookspecs).items() if hasattr(member, "draftmux_spec")]
-    assert len(hooks) == 5
+    assert len(hooks) == 6
     assert list(sections(generated(reference("hooks"), "hooks"), 3)) == hooks
 
 
@@ -223,8 +223,8 @@ def test_the_readme_keeps_a_place_for_results() -> None:
 
 def test_what_the_readme_says_works_is_installed() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (drafters|routers|verifiers|backends) \| (.*?) \| (.*?) \|$", readme, re.MULTILINE)
-    assert len(rows) == 4
+    rows = re.findall(r"^\| (drafters|routers|verifiers|backends|constraints) \| (.*?) \| (.*?) \|$", readme, re.MULTILINE)
+    assert len(rows) == 5
     for kind, works, _ in rows:
         own = {entry.name for entry in registry() if f"{entry.kind}s" == kind and entry.package == "draftmux"}
         assert set(re.findall(r"`([\w-]+)`", works)) == own, kind

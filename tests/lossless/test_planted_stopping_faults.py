@@ -166,8 +166,7 @@ def text_held_back_is_lost(patch: Any) -> None:
 def half_characters_are_shown(patch: Any) -> None:
     def push(self: Any, token: int) -> str:
         self._ids.append(token)
-        text: str = self._pending()
-        self._start, self._done = self._done, len(self._ids)
+        text: str = self.flush()
         return text
 
     patch.setattr(Detokenizer, "push", push)

@@ -238,6 +238,43 @@ def test_missing_weights_do_not_stay_random(folder: Path) -> None:
         load_model(spec(folder))
 
 
+@pytest.mark.parametrize(
+    ("make", "counts", "first"),
+    [
+        (
+            lambda: LlamaForCausalLM(LlamaConfig(**LLAMA | {"num_hidden_layers": 12})),
+            "num_hidden_layers",
+            "model.layers.2.",
+        ),
+        (lambda: GPT2LMHeadModel(GPT2Config(**GPT2 | {"n_layer": 12})), "n_layer", "transformer.h.2."),
+    ],
+)
+def test_layers_that_the_config_does_not_count_are_not_cut_off(
+    make: Callable[[], Any], counts: str, first: str, tmp_path: Path
+) -> None:
+    path = save(make(), tmp_path / "model")
+    assert len(load_model(spec(path)).model.state_dict()) > 100
+    edit_json(path / "config.json", **{counts: 2, "layer_types": None})
+    with pytest.raises(
+        ModelError, match=r"model holds 12 layers, but its config counts 2; .* too many is (\S+);"
+    ) as found:
+        load_model(spec(path))
+    assert f" is {first}" in str(found.value)
+
+
+def test_layers_that_predict_further_tokens_may_be_left_out(tmp_path: Path) -> None:
+    path = save(LlamaForCausalLM(LlamaConfig(**LLAMA)), tmp_path / "model")
+    edit_json(path / "config.json", num_hidden_layers=1, num_nextn_predict_layers=1)
+    assert len(load_model(spec(path)).model.model.layers) == 1
+
+
+def test_other_weights_that_the_model_has_no_use_for_do_no_harm(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    extra = dict.fromkeys(("mtp.layers.7.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"), torch.ones(2))
+    save_file(weights | {name: tensor.clone() for name, tensor in extra.items()}, folder / "model.safetensors")
+    assert len(load_model(spec(folder)).model.model.layers) == 2
+
+
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 @pytest.mark.parametrize("content", [None, b"", b"{nonsense"])
 def test_a_damaged_folder(folder: Path, name: str, content: bytes | None) -> None:

@@ -1,16 +1,15 @@
-"""A drafter that guesses that the last few tokens come again."""
+"""What the package publishes. Every draftmux command imports this: keep it light."""
 
-from __future__ import annotations
+from draftmux.hookspecs import Register, hookimpl
 
-from typing import TYPE_CHECKING
-
-from draftmux.hookspecs import hookimpl
-
-if TYPE_CHECKING:
-    from draftmux.hookspecs import Register
+draftmux_api = 1  # the plugin interface that this package was written for
 
 
 @hookimpl
 def register_drafters(register: Register) -> None:
-    """Publish the drafter."""
-    register("echo", "draftmux_echo.drafter:Echo", "guess that the last few tokens come again")
+    """Publish the drafter: the name that pipelines use, its class, a line of help."""
+    register(
+        "echo",
+        "draftmux_echo.drafter:Echo",
+        "guess that the last few tokens come again",
+    )

@@ -1,13 +1,14 @@
-from __future__ import annotations
-
 import numpy as np
-import pytest
-
+from draftmux.testing import check_drafter
 from draftmux.types import Budget
 
-echo = pytest.importorskip("draftmux_echo.drafter", reason="install it: pip install -e plugins/draftmux-echo")
+from draftmux_echo.drafter import Echo
 
 
-@pytest.mark.parametrize(("width", "guess"), [(1, [7]), (2, [5, 7]), (9, [3, 5, 7])])
-def test_guesses_the_end_again(width: int, guess: list[int]) -> None:
-    assert echo.Echo(width=width).draft(np.array([3, 5, 7]), Budget()) == [guess]
+def test_echo_keeps_the_rules_of_a_drafter() -> None:
+    check_drafter(Echo())
+
+
+def test_echo_guesses_that_the_ends_of_the_text_come_again() -> None:
+    guesses = Echo(width=3).draft(np.array([2, 3, 5, 7]), Budget())
+    assert guesses == [[3, 5, 7], [5, 7], [7]]
