@@ -166,15 +166,21 @@ def _default(attribute: attrs.Attribute[Any], write: Callable[[Any], str] = json
 
 def _declares(cls: type) -> Iterator[str]:
     """What a plugin class says of itself, as far as it does not depend on options."""
-    emits, accepts, lossless = (getattr(cls, name, None) for name in ("emits", "accepts", "lossless"))
+    emits, accepts = getattr(cls, "emits", None), getattr(cls, "accepts", None)
     if isinstance(emits, Emits):
         yield f"Drafts {'trees' if emits.tree else 'chains'}, {'with' if emits.q else 'without'} q."
     if isinstance(accepts, Accepts):
         drafts = "trees and chains" if accepts.tree else "chains"
         law = "the q of every draft" if accepts.needs_q else "no q"
-        yield f"Takes {drafts}; needs {law}. {'Lossless' if lossless is True else 'Lossy'}."
+        yield f"Takes {drafts}; needs {law}. {_promise(cls)}."
     if isinstance(emits, Emits) or isinstance(accepts, Accepts):
         yield ""
+
+
+def _promise(verifier: Any) -> str:
+    if verifier.lossless is not True:
+        return "Lossy"
+    return "Lossless, the same text for a seed" if verifier.pathwise is True else "Lossless: sampled, the same law"
 
 
 def _members(cls: type) -> Iterator[str]:

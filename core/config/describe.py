@@ -38,9 +38,7 @@ def describe(spec: PipelineSpec) -> list[Row]:
     rows += [_plugin(kind, getattr(spec, kind), known) for kind in ("router", "verifier", "backend")]
     settings = _options(spec.generation) | {"constraint": _constraint(spec.generation.constraint)}
     rows.append(Row("generation", "", "greedy" if spec.generation.greedy else "sampled", options=settings))
-    rows.append(
-        Row("lossless", "", "yes" if spec.verifier.plugin.lossless else "no: the text may differ from the target's")
-    )
+    rows.append(Row("lossless", "", _lossless(spec.verifier.plugin)))
     rows.append(Row("on_plugin_error", "", spec.on_plugin_error))
     return rows
 
@@ -49,6 +47,12 @@ def _plugin(kind: str, plugin: PluginSpec, known: Registry) -> Row:
     entry = known.find(kind, plugin.use)
     name = plugin.name if kind == "drafter" else ""
     return Row(kind, name, plugin.use, f"{entry.package} {entry.version}", _options(plugin.plugin))
+
+
+def _lossless(verifier: Any) -> str:
+    if not verifier.lossless:
+        return "no: the text may differ from the target's"
+    return "yes" if verifier.pathwise else "yes; sampled, in law: a seed's text may differ from plain decoding's"
 
 
 def _constraint(constraint: Any) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ import traceback
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from attrs import astuple, frozen
+from attrs import astuple, evolve, frozen
 
 from draftmux.errors import DraftError, PluginError, said
 from draftmux.tree import ROOT, is_chain
@@ -71,13 +71,13 @@ def checked_choice(choice: Any, drafters: Mapping[str, Any]) -> Choice:
     if not isinstance(choice.budget, Budget) or not isinstance(choice.otherwise, tuple):
         raise DraftError(f"a Choice holds a Budget and a tuple of names, not {choice!r}")
     budget = Budget(*(index(size) for size in astuple(choice.budget)))  # anew: validators can be passed by
-    choice = Choice(choice.drafter, budget, choice.otherwise)
-    for name in choice.candidates:
+    checked: Choice = evolve(choice, budget=budget)
+    for name in checked.candidates:
         if name not in drafters:
             raise DraftError(
                 f"the router chose drafter '{name}'; it may choose {', '.join(sorted(drafters)) or 'none'}"
             )
-    return choice
+    return checked
 
 
 def checked_drafts(drafts: Any, count: int) -> list[Any]:

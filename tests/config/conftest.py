@@ -252,6 +252,13 @@ class Secret(Exact):
 
 
 @frozen
+class Lawful(Exact):
+    """Lossless in law only."""
+
+    pathwise: ClassVar[bool] = False
+
+
+@frozen
 class Lossy(Exact):
     lossless: ClassVar[bool] = False
 
@@ -294,7 +301,7 @@ CLASSES: dict[str, dict[str, type]] = {
         "not-attrs": NotAttrs,
     },
     "router": {"fixed": Fixed, "switch": Switch, "any": Any_},
-    "verifier": {"exact-match": Exact, "lossy": Lossy, "secret": Secret, "strict": Strict},
+    "verifier": {"exact-match": Exact, "lawful": Lawful, "lossy": Lossy, "secret": Secret, "strict": Strict},
     "backend": {"transformers": Engine, "scripted": OwnTarget},
 }
 

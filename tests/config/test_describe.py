@@ -46,3 +46,9 @@ def test_lossless_is_what_the_verifier_says() -> None:
         if row.part == "lossless"
     ]
     assert row.value == "yes"
+
+
+def test_a_verifier_that_keeps_only_the_law_is_said_to() -> None:
+    spec = parse_pipeline("models: {target: {source: a/b}}\nverifier: {use: lawful}\n", "p.yaml")
+    [row] = [row for row in describe(spec) if row.part == "lossless"]
+    assert row.value.startswith("yes; sampled, in law")
