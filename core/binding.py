@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from draftmux.engine.guard import Guard, from_outside
+from draftmux.engine.guard import Guard
 from draftmux.engine.step import Parts
-from draftmux.errors import DraftmuxError, PluginError
+from draftmux.errors import DraftmuxError, PluginError, from_outside
 from draftmux.protocols import Drafter, Resources, Router, Verifier, lacking
 from draftmux.types import UNLIMITED, Budget
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import enum
+import functools
+import signal
+import traceback
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +54,27 @@ def said(error: BaseException) -> str:
     """What an exception says. A plugin's own exception class may fail even at that."""
     try:
         return str(error)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
+    except BaseException as failure:
+        if from_outside(failure):
+            raise
         return "(no message)"
+
+
+def from_outside(error: BaseException) -> bool:
+    """Whether a signal asks the process to stop, by an interrupt or a handler's own exception: no plugin's fault."""
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _code(handler: Any) -> Any:
+    """The code that runs when a signal comes."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    if not callable(handler) or isinstance(handler, enum.Enum):
+        return None
+    return getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

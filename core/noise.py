@@ -23,8 +23,9 @@ _MIX_2 = 0x94D049BB133111EB
 class Stream(IntEnum):
     """Independent sources of noise of one request.
 
-    `TOKEN` is the noise with which the target picks its tokens, keyed by the position of the token; a drafter that
-    draws with it is coupled to the target. `ACCEPT` decides acceptances and `RESIDUAL` draws what follows a
+    `TOKEN` is the noise with which the target picks its tokens, keyed by the position of the token. A drafter that
+    draws with it is coupled to the target, and its drafts are point masses: it must give no q, since what it draws
+    next depends on numbers that this step has shown. `ACCEPT` decides acceptances and `RESIDUAL` draws what follows a
     rejection, both keyed by the position of the root, so no step sees a number that an earlier step has looked at.
     `DRAFT` is for drafters that must be independent of all of them, keyed by the root likewise.
     """
@@ -59,6 +60,15 @@ def uniforms(seed: int, position: int, vocab_size: int, device: torch.device | s
 def gumbel(seed: int, position: int, vocab_size: int, device: torch.device | str = "cpu") -> Tensor:
     """Standard Gumbel noise `(V,)` from `uniforms`; the argmax of log p plus it is a draw from p."""
     return -torch.log(-torch.log(uniforms(seed, position, vocab_size, device)))
+
+
+def draw(law: Tensor, seed: int, position: int) -> int:
+    """A token drawn from `law (V,)`, which need not be normalised, with the noise of (seed, position).
+
+    A drafter that samples independently of the target draws node i of a step with
+    `draw(q, stream_seed(seed, Stream.DRAFT, i), len(context.tokens))`: every node of every step has noise of its own.
+    """
+    return int((law.log() + gumbel(seed, position, len(law), law.device)).argmax())
 
 
 def _signed(word: int) -> int:

@@ -109,12 +109,15 @@ class Pipeline:
 
     def submit(self, scheduler: Scheduler, prompt: Any, **settings: Any) -> str:
         """Encode a prompt and queue it; returns the request's id."""
-        generation = override(self.spec.generation, settings)
+        generation = override(self.spec.generation, settings, self.spec.plugins)
         return scheduler.submit(tuple(encode(prompt, self.tokenizer, generation)), generation)
 
 
-def override(generation: Generation, settings: Mapping[str, Any]) -> Generation:
-    """`generation` with some settings changed, read as strictly as a file; RequestError with every fault."""
+def override(generation: Generation, settings: Mapping[str, Any], packages: Sequence[str] | None = None) -> Generation:
+    """`generation` with some settings changed, read as strictly as a file; RequestError with every fault.
+
+    `packages`: those whose constraints may be named, if not all may.
+    """
     if not settings:
         return generation
     values = {**asdict(generation, recurse=False), **settings}
@@ -122,7 +125,7 @@ def override(generation: Generation, settings: Mapping[str, Any]) -> Generation:
     ready = isinstance(constraint, Constraint)  # an object, not `{use: NAME}`
     faults, place = Faults(), Place("settings")
     entry = Entry(place, tree({**values, "constraint": None} if ready else values, place))
-    changed: Generation = generation_shape(registry()).build(entry, "", faults)
+    changed: Generation = generation_shape(registry(packages)).build(entry, "", faults)
     if len(faults):
         raise RequestError("; ".join(faults.sentences()))
     return evolve(changed, constraint=constraint) if ready else changed

@@ -19,7 +19,7 @@ from attrs import define, frozen
 
 import draftmux
 from draftmux import hookspecs
-from draftmux.errors import PluginError, did_you_mean
+from draftmux.errors import PluginError, did_you_mean, from_outside
 from draftmux.registry import (
     KINDS,
     OWN,
@@ -100,9 +100,9 @@ class Source:
                 plugin = self.point.load()
                 api = _api(self.point)
                 entries = [Entry(*named, self.package, self.version, self.name) for named in _registered(self, plugin)]
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # SystemExit, and panics of native extensions
+            if from_outside(error):
+                raise
             return [], BrokenPlugin(self.package, self.version, self.name, told(error), time.perf_counter() - started)
         return entries, LoadedPlugin(self.package, self.version, self.name, api, time.perf_counter() - started)
 

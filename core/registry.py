@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, frozen
 
-from draftmux.errors import PluginError, did_you_mean
+from draftmux.errors import PluginError, did_you_mean, from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,9 +39,9 @@ class Entry:
         try:
             with redirect_stdout(sys.stderr):  # what a library prints when it is imported is no part of our output
                 return getattr(import_module(module), attribute)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # SystemExit, and panics of native extensions
+            if from_outside(error):
+                raise
             raise PluginError(
                 f"{self.kind} '{self.name}' of package {self.package} {self.version} (entry point {self.entry_point}) "
                 f"could not be loaded from '{self.target}':\n{told(error)}"
@@ -155,9 +155,9 @@ def told(error: BaseException) -> str:
     """The traceback of an error, as text that any terminal can show; some errors cannot even be formatted."""
     try:
         text = "".join(traceback.format_exception(error))
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
+    except BaseException as failure:
+        if from_outside(failure):
+            raise
         text = "Traceback (most recent call last):\nan exception that raises another when it is shown"
     lines = _ESCAPE.sub("", text).splitlines()
     return "".join("".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in line) + "\n" for line in lines)

@@ -16,7 +16,7 @@ from attrs import define, field, frozen
 
 from draftmux.constraining import Constrained, begun
 from draftmux.errors import DeadEndError, DraftmuxError, RequestError
-from draftmux.noise import Stream, gumbel, stream_seed, uniform
+from draftmux.noise import Stream, draw, gumbel, stream_seed, uniform
 from draftmux.processors import RuleContext, processors, warpers
 from draftmux.tree import ROOT
 
@@ -101,7 +101,8 @@ class Sampler:
     def q(self, node: int) -> Tensor:
         """The law `(V,)` that `node` was drawn from; one-hot at its token if the draft has no q: a point mass."""
         if self.draft.q is not None:
-            return self.draft.q[node].to(_upcast(self.scores.logits[0]))
+            law = self.draft.q[node].to(_upcast(self.scores.logits[0]))
+            return law / law.sum()
         return self._one_hot(int(self.draft.tokens[node]))
 
     def bernoulli(self, probability: float, key: int) -> bool:
@@ -111,9 +112,7 @@ class Sampler:
 
     def draw(self, law: Tensor, key: int = ROOT) -> int:
         """A token drawn from `law (V,)`, which need not be normalised. Ask once a step with each `key`."""
-        seed = stream_seed(self.rule.seed, Stream.RESIDUAL, key + 1)
-        noise = gumbel(seed, len(self.context.tokens), len(law), law.device)
-        return int((law.log() + noise).argmax())
+        return draw(law, stream_seed(self.rule.seed, Stream.RESIDUAL, key + 1), len(self.context.tokens))
 
     def logprob(self, node: int, token: int) -> float:
         """The target's own log-probability of `token` after `node`, before processors and warpers."""
@@ -167,14 +166,19 @@ class Sampler:
         """Whether a token can follow; a node after which none can is noted."""
         if math.isfinite(best):
             return True
+        bans = "bans" if self.constrained is None else "bans and the constraint"
         self.dead_ends.setdefault(
             node,
             DeadEndError(
                 f"request {self.context.request_id}: no token can follow position {self.position(node) - 1}: the best "
-                f"logit is {best}; either bans leave nothing, or the model overflows its dtype (try float32)"
+                f"logit is {best}; either {bans} leave nothing, or the model overflows its dtype (try float32)"
             ),
         )
         return False
+
+    def allows(self, node: int, token: int) -> bool:
+        """Whether the request's constraint, if it has one, lets `token` follow `node`."""
+        return self.constrained is None or bool(self._allowed(node)[token])
 
     def _allowed(self, node: int) -> Tensor:
         """`(V,)` bool; nothing where the constraint fails, which then is why the request cannot go on there."""

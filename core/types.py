@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -85,6 +85,11 @@ def _int_vector(values: ArrayLike) -> NDArray[np.int64]:
     return frozen_view(array.astype(np.int64))  # a copy: drafters may reuse their buffers
 
 
+def _own(q: Any) -> Any:
+    """A copy: drafters may reuse their buffers."""
+    return q.detach().clone() if hasattr(q, "detach") and hasattr(q, "clone") else q
+
+
 @frozen(eq=False)
 class Draft:
     """A tree of guesses for the tokens after the root.
@@ -98,7 +103,7 @@ class Draft:
 
     tokens: NDArray[np.int64] = field(converter=_int_vector)
     parents: NDArray[np.int64] = field(converter=_int_vector)
-    q: Tensor | None = None
+    q: Tensor | None = field(default=None, converter=_own)
     sources: tuple[str, ...] | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -216,9 +221,11 @@ class Choice:
 class Step:
     """The record of one loop for one sequence.
 
-    `drafter` is the one whose draft was scored (None: nobody drafted). `committed` are the token ids that were kept,
-    cut at the first stop. `acceptance` is the uncut decision. `taps` hold the committed rows `(len(committed), d)`:
-    root, then accepted path. `seconds` per stage, for the whole batch that stepped together.
+    `drafter` is the one whose draft was scored (None: nobody drafted). `draft` is what was scored: a request's
+    constraint may have taken nodes off the drafter's own, so follow `committed`, not node numbers of your own.
+    `committed` are the token ids that were kept, cut at the first stop. `acceptance` is the uncut decision. `taps` hold
+    the committed rows `(len(committed), d)`: root, then accepted path. `seconds` per stage, for the whole batch that
+    stepped together.
     """
 
     choice: Choice

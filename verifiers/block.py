@@ -8,7 +8,7 @@ from attrs import frozen
 
 from draftmux.tree import ROOT
 from draftmux.types import Acceptance, Accepts
-from draftmux.verifiers.residual import excess, normalised
+from draftmux.verifiers.residual import excess, normalised, ratio
 from draftmux.verifying import BaseVerifier
 
 if TYPE_CHECKING:
@@ -43,14 +43,15 @@ class Block(BaseVerifier):
         """Per node, the running ratio of p to q along the chain, capped at 1 after every token."""
         weights, weight = [], 1.0
         for node, token in enumerate(draft.tokens.tolist()):
-            weight = min(1.0, weight * float(sampler.p(node - 1)[token] / sampler.q(node)[token]))
+            if weight > 0:  # behind a token that p rules out nothing can stand
+                weight = min(1.0, weight * ratio(sampler.p(node - 1), sampler.q(node), token))
             weights.append(weight)
         return weights
 
     def _chance(self, node: int, weight: float, draft: Draft, sampler: Sampler) -> float:
         """The probability with which the chain up to `node` stands, given that no longer one does."""
-        if node + 1 == len(draft):
+        if node + 1 == len(draft) or not weight:
             return weight
         left = float(excess(sampler.p(node), sampler.q(node + 1), weight).sum())
-        total = left + 1 - weight
+        total = left + (1 - weight)
         return left / total if total > 0 else 1.0

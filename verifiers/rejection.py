@@ -8,7 +8,7 @@ from attrs import frozen
 
 from draftmux.tree import ROOT
 from draftmux.types import Acceptance
-from draftmux.verifiers.residual import excess, normalised
+from draftmux.verifiers.residual import excess, normalised, ratio
 from draftmux.verifying import BaseVerifier
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Rejection(BaseVerifier):
         law = sampler.p(parent)  # (V,)
         for node in draft.siblings.get(parent, ()):
             q, token = sampler.q(node), int(draft.tokens[node])
-            if sampler.bernoulli(float(law[token] / q[token]), node):
+            if sampler.bernoulli(ratio(law, q, token), node):
                 return node, law
             law = normalised(excess(law, q), otherwise=law)
         return None, law

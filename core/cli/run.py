@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,11 @@ def _constraint(schema: str | None, regex: str | None) -> dict[str, Any]:
     if schema is not None and regex is not None:
         raise click.UsageError("--json-schema and --regex exclude each other; a text has one constraint")
     if schema is not None:
-        return {"constraint": {"use": "json-schema", "schema": schema}}
+        name = f"--json-schema {schema}"
+        try:
+            return {"constraint": {"use": "json-schema", "schema": json.loads(_text(name, Path(schema).read_bytes))}}
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"{name} is no JSON: {error}") from error
     return {} if regex is None else {"constraint": {"use": "regex", "pattern": regex}}
 
 

@@ -30,7 +30,7 @@ from draftmux.config.shapes import (
     Shape,
     Table,
 )
-from draftmux.errors import PluginError, did_you_mean, said
+from draftmux.errors import PluginError, did_you_mean, from_outside, said
 
 _SCALARS: dict[Any, Shape] = {
     str: TEXT,
@@ -180,9 +180,9 @@ def field_option(cls: type, name: str) -> Option:
     attribute: attrs.Attribute[Any] = attrs.fields_dict(cls)[name]
     try:
         shape = shape_of(_annotation(cls, attribute))
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # an annotation of a plugin may raise anything
+        if from_outside(error):
+            raise
         raise PluginError(f"option '{name}' of class {cls.__qualname__}: {said(error)}") from error
     if choices := attribute.metadata.get("choices"):
         shape = Choice(shape, tuple(choices))

@@ -36,7 +36,7 @@ def describe(spec: PipelineSpec) -> list[Row]:
     rows = [Row("model", name, model.source, options=_options(model)) for name, model in spec.models.items()]
     rows += [_plugin("drafter", drafter, known) for drafter in spec.drafters.values()]
     rows += [_plugin(kind, getattr(spec, kind), known) for kind in ("router", "verifier", "backend")]
-    settings = _options(spec.generation) | {"constraint": _constraint(spec.generation.constraint)}
+    settings = _options(spec.generation) | {"constraint": _constraint(spec.generation.constraint, known)}
     rows.append(Row("generation", "", "greedy" if spec.generation.greedy else "sampled", options=settings))
     rows.append(Row("lossless", "", _lossless(spec.verifier.plugin)))
     rows.append(Row("on_plugin_error", "", spec.on_plugin_error))
@@ -55,12 +55,12 @@ def _lossless(verifier: Any) -> str:
     return "yes" if verifier.pathwise else "yes; sampled, in law: a seed's text may differ from plain decoding's"
 
 
-def _constraint(constraint: Any) -> dict[str, Any] | None:
+def _constraint(constraint: Any, known: Registry) -> dict[str, Any] | None:
     """As a file would write it."""
     if constraint is None:
         return None
     target = f"{type(constraint).__module__}:{type(constraint).__qualname__}"
-    names = [entry.name for entry in plugins.registry() if (entry.kind, entry.target) == ("constraint", target)]
+    names = [entry.name for entry in known if (entry.kind, entry.target) == ("constraint", target)]
     return {"use": names[0] if names else target, **_options(constraint)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import define, field, frozen
 
-from draftmux.errors import DraftmuxError, PipelineError, said
+from draftmux.errors import DraftmuxError, PipelineError, from_outside, said
 
 
 @frozen
@@ -58,7 +58,7 @@ class Catching:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        if error is None or isinstance(error, KeyboardInterrupt):
+        if error is None or from_outside(error):
             return False
         told = sentence(error)
         self.faults.add(self.place, f"{self.subject}: {told}" if self.subject else told)

@@ -49,7 +49,10 @@ class PipelineSpec:
         default=True, metadata={"help": "must be false if the verifier is lossy, so that nobody runs one unawares"}
     )
     on_plugin_error: Literal["raise", "skip"] = field(
-        default="raise", metadata={"help": "what a failing plugin does: end the request, or go without its draft"}
+        default="raise",
+        metadata={
+            "help": "what a failing plugin does: end the request, or go without its draft where that is lossless"
+        },
     )
     plugins: list[str] | None = field(
         default=None,

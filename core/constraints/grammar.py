@@ -28,62 +28,80 @@ class GrammarState:
     """An llguidance matcher after some tokens. It is copied before it moves, which shares what was compiled."""
 
     matcher: Any
-    vocab_size: int
+    vocabulary: Vocabulary
 
     def allowed(self) -> NDArray[np.bool_]:
         """`(V,)`, True where a token may come next."""
         packed = np.frombuffer(self.matcher.compute_bitmask(), dtype=np.uint8)
-        if self.matcher.is_error():
-            raise RequestError(f"the grammar cannot go on: {_first_line(self.matcher.get_error())}")
-        return np.unpackbits(packed, bitorder="little", count=self.vocab_size).astype(np.bool_)
+        _refuse_errors(self.matcher)
+        mask = np.unpackbits(packed, bitorder="little", count=self.vocabulary.size).astype(np.bool_)
+        if not self.matcher.is_accepting():  # a literal that spells an end token is no end
+            mask[list(self.vocabulary.end_ids)] = False
+        return mask
 
     def advance(self, token: int) -> GrammarState | None:
         """The state after one more token; None if the grammar does not allow it."""
+        if token in self.vocabulary.end_ids and not self.matcher.is_accepting():
+            return None
         ahead = self.matcher.deep_copy()
-        return GrammarState(ahead, self.vocab_size) if ahead.consume_token(token) else None
+        taken = ahead.try_consume_tokens([token])
+        _refuse_errors(ahead)
+        return GrammarState(ahead, self.vocabulary) if taken else None
+
+
+def _refuse_errors(matcher: Any) -> None:
+    if matcher.is_error():
+        raise RequestError(f"the grammar cannot go on: {_first_line(matcher.get_error())}")
 
 
 @frozen
 class Grammar(ABC):
-    """A constraint that compiles to an llguidance grammar."""
+    """A constraint that compiles to an llguidance grammar. RequestError at once when the grammar is faulty."""
+
+    def __attrs_post_init__(self) -> None:
+        fault = _llguidance().LLMatcher.validate_grammar(self.compile())
+        if fault and not fault.startswith("WARNING"):
+            raise RequestError(f"{type(self).__name__}: {_first_line(fault)}")
 
     @abstractmethod
-    def compile(self, matcher: Any) -> str:
+    def compile(self) -> str:
         """The grammar, written by one of the `grammar_from_…` functions of llguidance's matcher class."""
 
     def begin(self, vocabulary: Vocabulary) -> GrammarState:
-        """The state before the first token. RequestError when the grammar is faulty, or llguidance not installed."""
-        guidance = _llguidance()
-        tokenizer = _tokenizer(vocabulary)
-        try:
-            grammar = self.compile(guidance.LLMatcher)
-        except ValueError as error:
-            raise RequestError(f"{type(self).__name__}: {_first_line(str(error))}") from error
-        matcher = guidance.LLMatcher(tokenizer, grammar, log_level=0)
-        if matcher.is_error():
-            raise RequestError(f"{type(self).__name__}: {_first_line(matcher.get_error())}")
-        return GrammarState(matcher, vocabulary.size)
+        """The state before the first token; RequestError when the grammar is too much for llguidance."""
+        matcher = _llguidance().LLMatcher(_tokenizer(vocabulary), self.compile(), log_level=0)
+        _refuse_errors(matcher)
+        return GrammarState(matcher, vocabulary)
 
 
 @frozen
 class JsonSchema(Grammar):
     """The text is one JSON value that the schema describes. What llguidance cannot enforce of a schema is refused."""
 
-    schema: Any = option("the JSON Schema, written out as a mapping, or the path of a JSON file")
+    schema: Any = option("the JSON Schema: a mapping, its text, or the path of a JSON file")
     compact: bool = option("no white space between tokens of JSON; small models can get lost in it", default=False)
 
-    def compile(self, matcher: Any) -> str:
+    def compile(self) -> str:
         """As llguidance compiles JSON Schema."""
         overrides = {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}
-        return str(matcher.grammar_from_json_schema(self._written(), overrides=overrides if self.compact else None))
-
-    def _written(self) -> str:
-        if not isinstance(self.schema, (str, Path)):
-            return json.dumps(self.schema)
         try:
-            return json.dumps(json.loads(Path(self.schema).read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise RequestError(f"JSON Schema {self.schema} cannot be read: {error}") from error
+            found = self._read()
+            found = {} if found is True else found  # both describe any value; options want a mapping
+            return str(
+                _llguidance().LLMatcher.grammar_from_json_schema(
+                    json.dumps(found), overrides=overrides if self.compact else None
+                )
+            )
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            raise RequestError(f"JsonSchema: {_first_line(str(error))}") from error
+
+    def _read(self) -> Any:
+        if not isinstance(self.schema, (str, Path)):
+            return self.schema
+        text = str(self.schema)
+        if not text.lstrip().startswith("{"):
+            text = Path(text).expanduser().read_text(encoding="utf-8-sig")
+        return json.loads(text)
 
 
 @frozen
@@ -92,9 +110,9 @@ class Regex(Grammar):
 
     pattern: str = option("the regular expression; it must match the whole text")
 
-    def compile(self, matcher: Any) -> str:
+    def compile(self) -> str:
         """As llguidance compiles regular expressions."""
-        return str(matcher.grammar_from_regex(self.pattern))
+        return str(_llguidance().LLMatcher.grammar_from_regex(self.pattern))
 
 
 @frozen
@@ -103,9 +121,9 @@ class Lark(Grammar):
 
     grammar: str = option("the grammar; its rule `start` derives the whole text")
 
-    def compile(self, matcher: Any) -> str:
+    def compile(self) -> str:
         """As llguidance compiles Lark grammars."""
-        return str(matcher.grammar_from_lark(self.grammar))
+        return str(_llguidance().LLMatcher.grammar_from_lark(self.grammar))
 
 
 def _llguidance() -> Any:

@@ -6,22 +6,20 @@ whether that ends the request (`raise`) or the step goes on without the plugin (
 
 from __future__ import annotations
 
-import signal
-import traceback
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from attrs import astuple, evolve, frozen
+from attrs import astuple, frozen
 
-from draftmux.errors import DraftError, PluginError, said
+from draftmux.errors import DraftError, PluginError, from_outside, said
 from draftmux.tree import ROOT, is_chain
-from draftmux.types import Acceptance, Budget, Choice, Draft
+from draftmux.types import Acceptance, Accepts, Budget, Choice, Draft, Emits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from draftmux.engine.session import Session
-    from draftmux.protocols import Drafter
+    from draftmux.sampling import Sampler
 
 T = TypeVar("T")
 
@@ -56,14 +54,6 @@ class Guard:
             session.error.__cause__ = error
 
 
-def from_outside(error: BaseException) -> bool:
-    """Whether a signal asks the process to stop, by an interrupt or a handler's own exception: no plugin's fault."""
-    if isinstance(error, KeyboardInterrupt):
-        return True
-    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
-    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
-
-
 def checked_choice(choice: Any, drafters: Mapping[str, Any]) -> Choice:
     """The router's choice, if it is one and names drafters that exist."""
     if not isinstance(choice, Choice):
@@ -71,7 +61,7 @@ def checked_choice(choice: Any, drafters: Mapping[str, Any]) -> Choice:
     if not isinstance(choice.budget, Budget) or not isinstance(choice.otherwise, tuple):
         raise DraftError(f"a Choice holds a Budget and a tuple of names, not {choice!r}")
     budget = Budget(*(index(size) for size in astuple(choice.budget)))  # anew: validators can be passed by
-    checked: Choice = evolve(choice, budget=budget)
+    checked = Choice(choice.drafter, budget, choice.otherwise)  # and whatever a subclass makes of its names
     for name in checked.candidates:
         if name not in drafters:
             raise DraftError(
@@ -90,26 +80,38 @@ def checked_drafts(drafts: Any, count: int) -> list[Any]:
     return found
 
 
-def checked_draft(draft: Any, budget: Budget, vocab_size: int, drafter: Drafter) -> Draft:
-    """The engine's own copy of a draft, if it is a tree of valid ids within its budget, as its drafter declared."""
+@frozen
+class Terms:
+    """What a draft must keep: its budget, the target's ids, what its drafter declared, what the verifier takes."""
+
+    budget: Budget
+    vocab_size: int
+    emits: Emits
+    accepts: Accepts
+
+
+def checked_draft(draft: Any, terms: Terms) -> Draft:
+    """The engine's own copy of a draft, if it is a tree of valid ids that keeps its terms."""
     if not isinstance(draft, Draft):
         raise DraftError(f"a draft must be a draftmux Draft, not {type(draft).__name__}")
     if not len(draft):
         return Draft.empty()
-    return _checked_copy(Draft(draft.tokens, draft.parents, draft.q, draft.sources), budget, vocab_size, drafter)
+    return _checked_copy(Draft(draft.tokens, draft.parents, draft.q, draft.sources), terms)
 
 
-def _checked_copy(draft: Draft, budget: Budget, vocab_size: int, drafter: Drafter) -> Draft:
-    _check_ids(draft, vocab_size)
-    _check_budget(draft, budget)
+def _checked_copy(draft: Draft, terms: Terms) -> Draft:
+    _check_ids(draft, terms.vocab_size)
+    _check_budget(draft, terms.budget)
     if draft.sources is not None and not all(isinstance(source, str) for source in draft.sources):
         raise DraftError("sources must be names of drafters")
-    if not drafter.emits.tree and not is_chain(draft.parents):
-        raise DraftError("the drafter declares emits.tree False but gave a tree")
+    if not (terms.emits.tree and terms.accepts.tree) and not is_chain(draft.parents):
+        why = "the verifier takes only chains" if terms.emits.tree else "it declares emits.tree False"
+        raise DraftError(f"the drafter gave a tree, and {why}")
     if draft.q is not None:
-        _check_q(draft, vocab_size)
-    elif drafter.emits.q:
-        raise DraftError("the drafter declares emits.q but gave a draft without q")
+        _check_q(draft, terms.vocab_size)
+    elif terms.emits.q or terms.accepts.needs_q:
+        why = "it declares emits.q" if terms.emits.q else "the verifier needs it"
+        raise DraftError(f"the drafter gave a draft without q, and {why}")
     elif len(draft.children) != len(draft):
         raise DraftError("two siblings have the same token; merge them (Draft.from_candidates does)")
     return draft
@@ -138,9 +140,14 @@ def _check_q(draft: Draft, vocab_size: int) -> None:
     q: Any = draft.q
     if tuple(getattr(q, "shape", ())) != (len(draft), vocab_size):
         raise DraftError(f"q must have shape {(len(draft), vocab_size)}, got {tuple(getattr(q, 'shape', ()))}")
+    if str(getattr(q, "dtype", None)) not in ("torch.float32", "torch.float64"):
+        kind = getattr(q, "dtype", type(q).__name__)
+        raise DraftError(
+            f"q must be a torch tensor of float32 or float64, not {kind}: rounded, it is not the law drawn from"
+        )
     if not bool(((q >= 0) & q.isfinite()).all()):
         raise DraftError("q has negative or non-finite entries; it must hold probabilities")
-    if not bool(((q.sum(-1) - 1).abs() < 1e-3).all()):
+    if not bool(((q.double().sum(-1) - 1).abs() < 1e-4).all()):  # float32 softmax is off by 2e-5 over 256k ids
         raise DraftError("a row of q does not sum to 1; it must be the law its token was drawn from")
     impossible = (q[range(len(draft)), draft.tokens.tolist()] <= 0).tolist()
     if any(impossible):
@@ -164,3 +171,15 @@ def checked_acceptance(acceptance: Any, draft: Draft, vocab_size: int) -> Accept
     if not 0 <= token < vocab_size:
         raise DraftError(f"the verifier's token {token} is not an id of the target (0 to {vocab_size - 1})")
     return Acceptance(path, token)
+
+
+def allowed_acceptance(acceptance: Acceptance, sampler: Sampler) -> Acceptance:
+    """The decision, if the request's constraint allows every token of it up to the first dead end, where it is cut."""
+    tokens = [*sampler.draft.tokens[list(acceptance.path)].tolist(), acceptance.token]
+    for node, token in zip((ROOT, *acceptance.path), tokens, strict=True):
+        allowed = sampler.allows(node, token)
+        if node in sampler.dead_ends:
+            break
+        if not allowed:
+            raise DraftError(f"the verifier let token {token} stand, which the request's constraint rules out")
+    return acceptance

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 from attrs import evolve, field, frozen
 
 from draftmux.constraining import Constrained, advanced
-from draftmux.engine.guard import Guard, checked_acceptance, checked_choice, checked_draft, checked_drafts
+from draftmux.engine.guard import (
+    Guard,
+    Terms,
+    allowed_acceptance,
+    checked_acceptance,
+    checked_choice,
+    checked_draft,
+    checked_drafts,
+)
 from draftmux.engine.session import UNUSABLE
 from draftmux.errors import DraftmuxError
 from draftmux.protocols import DraftRequest, Row
@@ -46,6 +54,18 @@ class Parts:
     verifier: Verifier
     guard: Guard = field(factory=Guard)
     lock: RLock = field(factory=RLock)
+
+    def guard_of(self, name: str) -> Guard:
+        """How faults of a drafter are met.
+
+        Before a rule that weighs p against q, a failed draft was drawn all the same: going on without it would drop it
+        by its value, and bias the text. So there a fault always ends the request.
+        """
+        try:
+            weighed = self.drafters[name].emits.q and not self.verifier.pathwise
+        except Exception:  # one that fails to say is met where its draft is checked
+            weighed = False
+        return Guard("raise") if weighed else self.guard
 
     def affordable(self, budget: Budget) -> Budget:
         """The budget; where it leaves the number of nodes open, what costs at most half of a plain step more."""
@@ -100,7 +120,8 @@ def step(parts: Parts, sessions: Sequence[Session]) -> list[list[Piece]]:
     ]
     clock.lap("commit")
     for session, (record, _) in zip(sessions, committed, strict=True):
-        observe(parts, session, record)
+        if session.error is None:  # else it gets no further step, and this one may hold no token
+            observe(parts, session, record)
     clock.lap("observe")
     for session, (record, _) in zip(sessions, committed, strict=True):
         session.metrics.record(record, len(sessions))
@@ -154,7 +175,7 @@ def _drafts(parts: Parts, name: str, group: list[Drafted]) -> list[Draft]:
     drafts = [Draft.empty()] * len(group)
     if not requests:
         return drafts
-    drafter, vocab_size, guard = parts.drafters[name], parts.backend.vocab_size, parts.guard
+    drafter, guard = parts.drafters[name], parts.guard_of(name)
     raw = guard.call(
         f"drafter '{name}'",
         [group[i].session for i in requests],
@@ -162,9 +183,14 @@ def _drafts(parts: Parts, name: str, group: list[Drafted]) -> list[Draft]:
         drafts[: len(requests)],
     )
     for (i, request), draft in zip(requests.items(), raw, strict=True):
-        check = partial(checked_draft, draft, request.budget, vocab_size, drafter)
+        check = partial(_checked, parts, name, draft, request.budget)
         drafts[i] = _legal(group[i].session, guard.call(f"drafter '{name}'", [group[i].session], check, Draft.empty()))
     return drafts
+
+
+def _checked(parts: Parts, name: str, draft: Draft, budget: Budget) -> Draft:
+    terms = Terms(budget, parts.backend.vocab_size, parts.drafters[name].emits, parts.verifier.accepts)
+    return checked_draft(draft, terms)
 
 
 def _legal(session: Session, draft: Draft) -> Draft:
@@ -185,9 +211,8 @@ def accept(parts: Parts, drafted: Drafted, scores: Scores) -> Acceptance:
     context, draft, call = drafted.context, drafted.draft, parts.guard.call
 
     def decide() -> Acceptance:
-        return checked_acceptance(
-            parts.verifier.accept(context, draft, scores, sampler), draft, parts.backend.vocab_size
-        )
+        found = parts.verifier.accept(context, draft, scores, sampler)
+        return allowed_acceptance(checked_acceptance(found, draft, parts.backend.vocab_size), sampler)
 
     acceptance = call("verifier", [drafted.session], decide, None) or Acceptance((), sampler.pick(ROOT))
     acceptance = _before_dead_end(acceptance, drafted.session, sampler)

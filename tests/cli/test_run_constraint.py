@@ -28,7 +28,8 @@ def test_two_constraints_exclude_each_other(pipeline: str) -> None:
 @pytest.mark.smollm2
 def test_the_embedded_model_writes_what_a_schema_describes(tmp_path: Any) -> None:
     schema = tmp_path / "s.json"
-    schema.write_text(json.dumps({"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]} | {"additionalProperties": False}))
+    shape = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
+    schema.write_text(json.dumps(shape))
     arguments = ("pld", "--prompt", "A number as JSON, please.", "--json-schema", str(schema), "--json")
     result = run(*arguments, "--set", "generation.max_new_tokens=40")
     assert result.exit_code == 0, result.output

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attrs import evolve
+from attrs import evolve, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -132,18 +132,20 @@ def test_a_stop_id_counts_as_an_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("constraint", "said"),
+    ("build", "said"),
     [
-        (JsonSchema(schema={"type": "nothing"}), "JsonSchema"),
-        (JsonSchema(schema="no/such/file.json"), "no/such/file.json"),
-        (Regex(pattern="(a"), "Regex"),
-        (Regex(pattern="(?=a)a"), "Regex"),
-        (Lark(grammar="begin: x"), "Lark"),
+        (lambda: JsonSchema(schema={"type": "nothing"}), "JsonSchema"),
+        (lambda: JsonSchema(schema="no/such/file.json"), "no/such/file.json"),
+        (lambda: JsonSchema(schema='{"type": '), "JsonSchema"),
+        (lambda: JsonSchema(schema={"const": {1, 2}}), "JsonSchema"),
+        (lambda: Regex(pattern="(a"), "Regex"),
+        (lambda: Regex(pattern="(?=a)a"), "Regex"),
+        (lambda: Lark(grammar="begin: x"), "Lark"),
     ],
 )
-def test_a_faulty_grammar_is_refused_when_the_request_comes(constraint: Any, said: str) -> None:
+def test_a_faulty_grammar_is_refused_when_it_is_written(build: Any, said: str) -> None:
     with pytest.raises(RequestError, match=said):
-        serve(assemble(grammar_target()), [Ask((1,), Generation(constraint=constraint))])
+        build()
 
 
 def test_a_grammar_needs_a_tokenizer_and_an_end() -> None:
@@ -159,7 +161,7 @@ def test_a_grammar_needs_a_tokenizer_and_an_end() -> None:
 def test_the_package_is_named_when_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(RequestError, match=r"draftmux\[structured\]"):
-        serve(assemble(grammar_target()), [Ask((1,), Generation(constraint=Regex(pattern="a")))])
+        Regex(pattern="a")
 
 
 @pytest.mark.parametrize("verifier", [Rejection(), Traversal()])
@@ -209,6 +211,85 @@ def test_a_failing_constraint_ends_its_request_and_no_other(policy: Any) -> None
     assert isinstance(outcomes["bad"].error, PluginError) and "constraint" in str(outcomes["bad"].error)
     assert sum(len(delta.pieces) for delta in outcomes["bad"].deltas) == 4, "it was cut before the fault or after it"
     assert len(outcomes["good"].finished.tokens) == 8
+
+
+@frozen
+class Answering:
+    """A constraint whose answers are given."""
+
+    begun: Any = None
+    mask: Any = None
+    ahead: Any = None
+
+    def begin(self, vocabulary: Vocabulary) -> Any:
+        return self if self.begun is None else self.begun()
+
+    def allowed(self) -> Any:
+        return np.arange(6) > 2 if self.mask is None else self.mask()
+
+    def advance(self, token: int) -> Any:
+        return self if self.ahead is None else self.ahead()
+
+
+class Untouchable:
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise ValueError("hands off")
+
+
+WRONG = {
+    "begin gives a number": Answering(begun=lambda: 5),
+    "a short mask": Answering(mask=lambda: np.ones(5, dtype=bool)),
+    "a mask of numbers": Answering(mask=lambda: np.ones(6)),
+    "no mask": Answering(mask=lambda: None),
+    "a mask that cannot be read": Answering(mask=Untouchable),
+    "advance gives True": Answering(ahead=lambda: True),
+    "advance takes it back": Answering(ahead=[].pop),
+}
+
+
+@pytest.mark.parametrize("constraint", WRONG.values(), ids=WRONG)
+def test_a_constraint_that_breaks_its_protocol_fails_its_own_request_alone(constraint: Any) -> None:
+    asks = [
+        Ask((1,), Generation(max_new_tokens=8, constraint=constraint), "bad"),
+        Ask((1,), Generation(max_new_tokens=8), "good"),
+    ]
+    parts = assemble(scripted(hash_law(3, 6), 6), {"tree": RandomTree(6)}, policy="skip")
+    try:
+        outcomes = serve(parts, asks, max_batch=2)
+    except PluginError as error:  # refused when it is submitted
+        assert "constraint" in str(error)
+        return
+    assert isinstance(outcomes["bad"].error, PluginError) and "constraint" in str(outcomes["bad"].error)
+    assert len(outcomes["good"].finished.tokens) == 8
+
+
+def test_begin_must_give_a_state() -> None:
+    with pytest.raises(PluginError, match="not None"):
+        serve(assemble(scripted(hash_law(3, 6), 6)), [Ask((1,), Generation(constraint=Answering(begun=lambda: None)))])
+
+
+@pytest.mark.parametrize("mask", [lambda: (np.arange(6) < 3)[::-1], lambda: np.broadcast_to(np.True_, (6,))])
+def test_masks_may_be_views_and_read_only(mask: Any) -> None:
+    settings = Generation(max_new_tokens=8, constraint=Answering(mask=mask))
+    outcome = serve(assemble(scripted(hash_law(3, 6), 6), {"tree": RandomTree(6)}), [Ask((1,), settings)])["request"]
+    assert len(outcome.finished.tokens) == 8 and not outcome.finished.metrics.faults
+
+
+def test_an_end_needs_no_state_behind_it() -> None:
+    ending = Answering(mask=lambda: np.arange(6) == 0, ahead=lambda: None)
+    settings = Generation(max_new_tokens=8, constraint=ending)
+    outcome = serve(assemble(scripted(hash_law(3, 6), 6, eos_ids=(0,))), [Ask((1,), settings)])["request"]
+    assert outcome.finished.tokens == (0,) and outcome.finished.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("constraint", [Regex(pattern="a<end>b"), JsonSchema(schema={"const": "<end>"})])
+def test_a_literal_that_spells_an_end_token_does_not_end_the_text(constraint: Any) -> None:
+    outcome = serve(assemble(grammar_target()), [Ask((1,), Generation(max_new_tokens=30, constraint=constraint))])
+    found = outcome["request"]
+    if found.error is None:
+        assert found.finished.text in ("a<end>b", '"<end>"')
+    else:
+        assert isinstance(found.error, RequestError) and "constraint" in str(found.error)
 
 
 def test_files_name_constraints_and_their_faults(tmp_path: Any) -> None:

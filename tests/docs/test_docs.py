@@ -223,7 +223,8 @@ def test_the_readme_keeps_a_place_for_results() -> None:
 
 def test_what_the_readme_says_works_is_installed() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (drafters|routers|verifiers|backends|constraints) \| (.*?) \| (.*?) \|$", readme, re.MULTILINE)
+    kinds = "drafters|routers|verifiers|backends|constraints"
+    rows = re.findall(rf"^\| ({kinds}) \| (.*?) \| (.*?) \|$", readme, re.MULTILINE)
     assert len(rows) == 5
     for kind, works, _ in rows:
         own = {entry.name for entry in registry() if f"{entry.kind}s" == kind and entry.package == "draftmux"}

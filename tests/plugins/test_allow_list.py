@@ -39,7 +39,7 @@ except PipelineError as error:
 def read(marked: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Read a file whose drafters stand from line 4 on, in a process that has the marked packages: spec, or faults."""
 
-    def run(packages: str, drafters: str, *overrides: str, env: dict[str, str] | None = None) -> str:
+    def run(packages: str, drafters: str, *overrides: str, env: dict[str, str] | None = None, code: str = READ) -> str:
         path = tmp_path / "p.yaml"
         listed = f"plugins: {packages}\n" if packages else "\n"
         path.write_text(
@@ -48,12 +48,28 @@ def read(marked: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, marked.path)), prepend=os.pathsep)
         for name, value in (marked.env | {DISABLE: ""} | (env or {})).items():
             monkeypatch.setenv(name, value)
-        command = [sys.executable, "-c", READ, str(path), *overrides]
+        command = [sys.executable, "-c", code, str(path), *overrides]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout.replace(f"{tmp_path}/", "").strip()
 
     return run
+
+
+REQUEST = """\
+import sys
+from draftmux.config.load import describe, read_pipeline
+from draftmux.pipeline import override
+spec = read_pipeline(sys.argv[1])
+spec = __import__("attrs").evolve(spec, generation=override(spec.generation, {"constraint": RULE}, spec.plugins))
+print(*(row.options["constraint"] for row in describe(spec) if row.part == "generation"))
+"""
+
+
+def test_a_requests_settings_import_nobody_else(read: Callable[..., str], marked: Any) -> None:
+    rule = {"use": "regex", "pattern": "a"}
+    assert read("[mark-one]", "  c: {use: pld}", code=REQUEST.replace("RULE", str(rule))) == str(rule)
+    assert marked.imported() == ["mark_one"]
 
 
 EVERYTHING = ["mark_left", "mark_one", "mark_right"]

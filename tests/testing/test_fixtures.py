@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftmux.engine.guard import checked_draft
+from draftmux.engine.guard import Terms, checked_draft
 from draftmux.generation import Generation
 from draftmux.testing import strategies as some
 from draftmux.testing.drafters import Alternating, Corrupt, Oracle, RandomTree, TreeOracle
@@ -18,7 +18,7 @@ from draftmux.testing.routers import RandomRouter
 from draftmux.testing.targets import MODELS, hash_law, model_law, random_table, scripted, table_law
 from draftmux.testing.texts import byte_tokenizer, cut_up
 from draftmux.tree import ROOT
-from draftmux.types import Budget, Context, Draft
+from draftmux.types import Accepts, Budget, Context, Draft, Emits
 
 SIZE = 6
 TRUTH = (0, 1, 2, 3, 4, 5, 4, 3, 2, 1, 0)
@@ -48,12 +48,12 @@ def test_every_drafter_keeps_its_budget(budget: Budget, k: int, seed: int, data:
     ]
     for drafter in drafters:
         draft = drafter.propose_one(context(), None, budget)
-        assert len(checked_draft(draft, budget, SIZE, drafter)) == len(draft)
+        assert len(checked_draft(draft, Terms(budget, SIZE, drafter.emits, Accepts()))) == len(draft)
 
 
 @given(draft=some.draft_trees(SIZE))
 def test_strategies_draw_trees_that_the_engine_takes(draft: Draft) -> None:
-    assert len(checked_draft(draft, Budget(), SIZE, RandomTree(SIZE))) == len(draft)
+    assert len(checked_draft(draft, Terms(Budget(), SIZE, Emits(tree=True), Accepts()))) == len(draft)
 
 
 @given(k=some.K, seed=some.SEEDS)
