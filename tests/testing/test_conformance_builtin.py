@@ -1,0 +1,57 @@
+"""Every registered plugin of this environment passes the conformance kit; a new one is covered without a line here."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+
+from draftmux.plugins import registry
+from draftmux.testing import check_backend, check_drafter, check_router, check_verifier
+from draftmux.testing.conformance.kit import CHECKS
+
+if TYPE_CHECKING:
+    from draftmux.registry import Entry
+
+CHECK = {"drafter": check_drafter, "router": check_router, "verifier": check_verifier, "backend": check_backend}
+# Options that a plugin cannot do without, or that make it busy on short texts.
+OPTIONS: dict[tuple[str, str], dict[str, Any]] = {
+    ("drafter", "copyspec"): {"gamma": 1},
+    ("drafter", "context-copy"): {"min_match": 1},
+    ("drafter", "merge"): {"of": ["one", "two"]},
+    ("router", "fixed"): {"drafter": "one"},
+    ("router", "cascade"): {"order": ["one", "two", "three"]},
+    ("router", "match-length"): {"copy": "one", "otherwise": "two", "min_match": 1},
+    ("backend", "scripted"): {"table": {0: [1.0, 2.0, 0.5], 1: [0.0, 1.0, 3.0], 2: [2.0, 0.0, 1.0]}, "max_length": 40},
+}
+OWN = [entry for entry in registry() if entry.package == "draftmux" and entry.kind in CHECK]
+
+
+def named(entry: Entry) -> str:
+    return f"{entry.kind}-{entry.name}"
+
+
+@pytest.mark.parametrize("entry", OWN, ids=named)
+def test_it_conforms(entry: Entry) -> None:
+    options = OPTIONS.get((entry.kind, entry.name))
+    required = [field.name for field in attrs.fields(entry.load()) if field.default is attrs.NOTHING]
+    assert options is not None or not required, f"give minimal options for {named(entry)} in OPTIONS: {required}"
+    report = CHECK[entry.kind](entry.name, **(options or {}))
+    assert report.doubtful == []
+    assert all(inspect.cleandoc(finding.asks) for finding in report.findings)
+
+
+@pytest.mark.parametrize("kind", CHECKS)
+def test_every_check_is_explained(kind: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "test-a-plugin.md").read_text(encoding="utf-8")
+    table = page.partition(f"| a {kind} |")[2].partition("\n\n")[0]
+    cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    assert {name for cell in cells for name in re.findall(r"`([a-z-]+)`", cell)} == set(CHECKS[kind].all)
+
+
+def test_there_are_plugins_of_every_kind() -> None:
+    assert {entry.kind for entry in OWN} == set(CHECK) == set(CHECKS)
