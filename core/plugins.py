@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 GROUP = "draftmux"
 DISABLE = "DRAFTMUX_DISABLE_PLUGINS"
+EVERYTHING = frozenset({"1", "all", "true", "yes", "on", "*"})
+WORDS = frozenset({"all", "true"})  # of these, those that a mistyped word may have meant
+NOTHING = frozenset({"0", "false", "no", "off"})
 API = "draftmux_api"
 _NAME = re.compile(r"\w[\w.-]{0,99}")  # a model's name must not look like a hub id, so there is no slash
 _TARGET = re.compile(r"\w+(\.\w+)*:\w+")
@@ -52,9 +55,9 @@ class Disabled:
 
     @classmethod
     def parse(cls, text: str) -> Disabled:
-        """Read the environment variable: nothing or `0`, `1` or `all`, or a list with commas."""
+        """Read the environment variable: nothing or `0`, `1` or `all` (or another word for them), or a list."""
         names = frozenset(package_name(part.strip()) for part in text.split(",") if part.strip())
-        return cls(bool(names & {"1", "all"}), names - {"0", "1", "all"})
+        return cls(bool(names & EVERYTHING), names - EVERYTHING - NOTHING)
 
     def reason(self, source: Source) -> str | None:
         """Why an entry point is left alone, if it is."""
@@ -85,8 +88,11 @@ class Source:
 
     @property
     def own(self) -> bool:
-        """Whether it comes with draftmux."""
-        return package_name(self.package) == OWN
+        """Whether it comes with draftmux: any package may call itself that, so its module must be draftmux's too."""
+        if self.point is None or package_name(self.package) != OWN:
+            return False
+        module = self.point.value.partition(":")[0].strip()
+        return module == OWN or module.startswith(f"{OWN}.")
 
     @cached_property
     def outcome(self) -> tuple[list[Entry], LoadedPlugin | BrokenPlugin]:
@@ -133,7 +139,7 @@ def unknown_disabled() -> list[str]:
     wrong = Disabled.parse(os.environ.get(DISABLE, "")).names - {package_name(name) for name in known}
     return [
         f"{DISABLE}: no package or entry point besides draftmux's own is named '{one_line(name)}'"
-        f"{did_you_mean(name, known)}"
+        f"{did_you_mean(name, known | WORDS)}"
         for name in sorted(wrong)
     ]
 
@@ -165,7 +171,11 @@ def _gather(sources: Iterable[Source], disabled: Disabled, allowed: frozenset[st
 
 
 def _unlisted(source: Source, allowed: frozenset[str] | None) -> str | None:
-    if allowed is None or source.own or package_name(source.package) in allowed:
+    if allowed is None or source.own:
+        return None
+    if package_name(source.package) == OWN:
+        return f"the file's list 'plugins' cannot name it, since it calls itself {OWN} and is not; leave out the list"
+    if package_name(source.package) in allowed:
         return None
     return f"the file's list 'plugins' leaves it out; add '{source.package}' to it"
 

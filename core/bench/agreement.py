@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TIE = 1e-4  # largest gap between the two best float32 logits that rounding may close
 
-Verdict = Literal["tie", "breach", "reported"]
+Verdict = Literal["tie", "breach", "reported", "law"]
 
 
 @frozen(eq=False)
@@ -64,6 +64,11 @@ class Agreement:
         return not self.differences
 
     @property
+    def in_law(self) -> bool:
+        """Whether texts differ as two samples of one law do."""
+        return any(difference.verdict == "law" for difference in self.differences)
+
+    @property
     def breaches(self) -> list[Difference]:
         """Differences that the numerics policy does not allow."""
         return [difference for difference in self.differences if difference.verdict == "breach"]
@@ -71,13 +76,20 @@ class Agreement:
 
 @frozen
 class Policy:
-    """What a difference means. `demands_text`: both sides are meant to give the target's own greedy text."""
+    """What a difference means.
+
+    `demands_text`: both sides are meant to give the target's own greedy text. `in_law`: both sample from the target's
+    law, and not with the same random numbers, so that no text of a seed can be expected of both.
+    """
 
     dtype: str
     demands_text: bool
+    in_law: bool = False
 
     def verdict(self, margin: float | None) -> Verdict:
         """Judge the first difference by its margin."""
+        if self.in_law:
+            return "law"
         if not self.demands_text or self.dtype not in ("float64", "float32"):
             return "reported"
         within = self.dtype == "float32" and margin is not None and margin <= TIE

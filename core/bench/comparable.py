@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import asdict
 
+from draftmux.config.describe import generation_settings
 from draftmux.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -63,5 +64,5 @@ def _shared(spec: PipelineSpec) -> Mapping[str, Any]:
         **({f"models.target.{key}": value for key, value in asdict(target).items()} if target is not None else {}),
         "backend.use": spec.backend.use,
         **{f"backend.{key}": value for key, value in spec.backend.options.items()},
-        **{f"generation.{key}": value for key, value in asdict(spec.generation).items()},
+        **{f"generation.{key}": value for key, value in generation_settings(spec).items()},
     }

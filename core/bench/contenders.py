@@ -42,12 +42,17 @@ class Output:
 
 
 class Contender(Protocol):
-    """Something that generates; `lossless` says whether its text is meant to be the target's own."""
+    """Something that generates; `lossless` says whether its text is meant to be the target's own.
+
+    `pathwise`: even when it samples, the text of a seed is the one of plain decoding.
+    """
 
     @property
     def name(self) -> str: ...
     @property
     def lossless(self) -> bool: ...
+    @property
+    def pathwise(self) -> bool: ...
     def generate(self, prompts: Sequence[tuple[int, ...]], generation: Generation) -> list[Output]: ...
 
 
@@ -62,6 +67,11 @@ class PipelineContender:
     def lossless(self) -> bool:
         """As its verifier says."""
         return self.pipeline.lossless
+
+    @property
+    def pathwise(self) -> bool:
+        """As its verifier says."""
+        return bool(self.pipeline.parts.verifier.pathwise)
 
     def generate(self, prompts: Sequence[tuple[int, ...]], generation: Generation) -> list[Output]:
         """Answers in order; raises the error of a request that failed."""
@@ -88,6 +98,7 @@ class TransformersContender:
     backend: Any
     lookup_tokens: int | None = None
     lossless: ClassVar[bool] = True
+    pathwise: ClassVar[bool] = False  # it draws with random numbers of its own
 
     def generate(self, prompts: Sequence[tuple[int, ...]], generation: Generation) -> list[Output]:
         """Answers in order."""

@@ -62,5 +62,9 @@ class _Judge:
         foreign = {reference, contender.name} & {TRANSFORMERS, PROMPT_LOOKUP}
         # transformers rounds logits to float32 before it compares them, even those of a float64 model.
         dtype = "float32" if foreign and self.dtype == "float64" else self.dtype
-        policy = Policy(dtype, demands_text=contender.lossless and self.line_up.generation.greedy)
+        greedy = self.line_up.generation.greedy
+        shared = contender.name == reference or (contender.pathwise and reference == PLAIN)
+        policy = Policy(
+            dtype, demands_text=contender.lossless and greedy, in_law=contender.lossless and not (greedy or shared)
+        )
         return compare(self.measured.units, contender.name, reference, policy, self.margins)

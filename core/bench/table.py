@@ -68,7 +68,7 @@ def _cells(run: Run) -> list[Text]:
         Text(interval_text(run), style="dim" if no_difference(run) else ""),
         Text(number(run.mean_acceptance_length)),
         Text(drafted),
-        Text(f"{run.agreement.identical}/{run.agreement.prompts}"),
+        Text("in law" if run.agreement.in_law else f"{run.agreement.identical}/{run.agreement.prompts}"),
         Text(percent(run.outside_model)),
     ]
 

@@ -100,8 +100,9 @@ def bench(context: click.Context, /, **given: Any) -> None:
     options = Options(**given)
     options.check()
     suite = _suite(options)
-    line_up = _line_up(options)
-    report, error = _measure(options, line_up, suite, shlex.join(["draftmux", "bench", *context.meta[ARGUMENTS]]))
+    line_up, generation = _line_up(options)
+    command = shlex.join(["draftmux", "bench", *context.meta[ARGUMENTS]])
+    report, error = _measure(options, line_up, suite, generation, command)
     lost = _write(report, options, line_up.tokenizer)
     if error is not None:
         raise error
@@ -114,9 +115,10 @@ def _suite(options: Options) -> Suite:
     return suite.first(options.limit)
 
 
-def _line_up(options: Options) -> LineUp:
-    """Read all pipelines, check that they can be compared, and load them."""
+def _line_up(options: Options) -> tuple[LineUp, dict[str, Any]]:
+    """Read all pipelines, check that they can be compared, and load them; with the settings that they share."""
     from draftmux.bench.comparable import check_comparable, run_names
+    from draftmux.config.describe import generation_settings
     from draftmux.config.load import read_pipeline
 
     length = options.max_new_tokens
@@ -128,10 +130,13 @@ def _line_up(options: Options) -> LineUp:
     from draftmux.bench.contenders import line_up
 
     use_threads(options.threads)
-    return line_up(specs, with_transformers=options.baseline is not None)
+    shared = generation_settings(next(iter(specs.values())))
+    return line_up(specs, with_transformers=options.baseline is not None), shared
 
 
-def _measure(options: Options, line_up: LineUp, suite: Suite, command: str) -> tuple[Report, Exception | None]:
+def _measure(
+    options: Options, line_up: LineUp, suite: Suite, generation: dict[str, Any], command: str
+) -> tuple[Report, Exception | None]:
     """Run, then judge. Raises what broke off the run if nothing was measured before."""
     from draftmux.bench.report import make_report
     from draftmux.bench.run import Plan, measure, trial_count
@@ -146,7 +151,7 @@ def _measure(options: Options, line_up: LineUp, suite: Suite, command: str) -> t
         "suite": str(options.prompts or suite.name),
         "rows": len(suite.rows),
         **asdict(plan),
-        **asdict(line_up.generation),
+        **generation,
     }
     settings["sampling_seed"], settings["seed"] = settings["seed"], plan.seed
     return make_report(line_up, measured, suite.name, settings, command), measured.error

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -42,6 +45,20 @@ class Commands(click.Group):
         except DraftmuxError as error:
             raise click.ClickException(str(error)) from error
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run from the command line. What click prints itself, such as help, may meet a full disk as well."""
+        try:
+            return super().main(*args, **extra)
+        except OSError:
+            from draftmux.cli.output import write
+
+            try:
+                write("\n")
+            except click.ClickException as error:
+                error.show()
+                sys.exit(error.exit_code)
+            raise  # standard output is well, so this came from elsewhere
+
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(draftmux.__version__, prog_name="draftmux")
@@ -49,7 +66,10 @@ class Commands(click.Group):
 @click.pass_context
 def main(ctx: click.Context, no_plugins: bool) -> None:
     """Speculative decoding with pluggable drafters, routers and verifiers, composed in YAML."""
-    if no_plugins:
-        from draftmux import plugins
+    from draftmux import plugins
 
+    if no_plugins:
         ctx.with_resource(plugins.no_plugins())
+    elif os.environ.get(plugins.DISABLE) and ctx.invoked_subcommand != "plugins":  # which lists them itself
+        for warning in plugins.unknown_disabled():
+            click.echo(f"Warning: {warning}", err=True)

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
+from draftmux.cli.output import write
 from draftmux.plugins import registry
 from draftmux.scaffold.package import HELP, Package, name_fault
 
@@ -33,8 +34,11 @@ def new_plugin(kind: str, name: str, out: Path) -> None:
     folder = out / package.title
     _write(texts, folder)
     shown = click.format_filename(folder)
-    click.echo("\n".join([f"{shown}/", *(f"    {path}" for path in texts)]))
-    click.echo(f'\nNext:\n    cd {quote(shown)}\n    pip install -e ".[test]"\n    pytest')
+    listed = "\n".join([f"{shown}/", *(f"    {path}" for path in texts)])
+    try:
+        write(f'{listed}\n\nNext:\n    cd {quote(shown)}\n    pip install -e ".[test]"\n    pytest\n')
+    except click.ClickException as error:
+        raise click.ClickException(f"{shown} was written and is complete, but {error.message}") from error
 
 
 def _refuse_taken(package: Package) -> None:

@@ -32,15 +32,25 @@ class Row(NamedTuple):
 
 def describe(spec: PipelineSpec) -> list[Row]:
     """Everything that a pipeline resolves to."""
-    known = plugins.registry() if spec.plugins is None else plugins.registry(spec.plugins)
+    known = _known(spec)
     rows = [Row("model", name, model.source, options=_options(model)) for name, model in spec.models.items()]
     rows += [_plugin("drafter", drafter, known) for drafter in spec.drafters.values()]
     rows += [_plugin(kind, getattr(spec, kind), known) for kind in ("router", "verifier", "backend")]
-    settings = _options(spec.generation) | {"constraint": _constraint(spec.generation.constraint, known)}
-    rows.append(Row("generation", "", "greedy" if spec.generation.greedy else "sampled", options=settings))
+    way = "greedy" if spec.generation.greedy else "sampled"
+    rows.append(Row("generation", "", way, options=generation_settings(spec)))
     rows.append(Row("lossless", "", _lossless(spec.verifier.plugin)))
     rows.append(Row("on_plugin_error", "", spec.on_plugin_error))
     return rows
+
+
+def generation_settings(spec: PipelineSpec) -> dict[str, Any]:
+    """How a pipeline generates, as a file would write it; the constraint with its name."""
+    constraint = _constraint(spec.generation.constraint, _known(spec))
+    return _options(spec.generation) | {"constraint": constraint}
+
+
+def _known(spec: PipelineSpec) -> Registry:
+    return plugins.registry() if spec.plugins is None else plugins.registry(spec.plugins)
 
 
 def _plugin(kind: str, plugin: PluginSpec, known: Registry) -> Row:

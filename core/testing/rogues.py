@@ -96,7 +96,7 @@ DRAFTS: dict[str, Callable[[Draft, int], Any]] = {
     "sources": lambda draft, size: Draft(draft.tokens, draft.parents, sources=([],) * len(draft)),  # type: ignore[arg-type]
     "nan-q": _with_q(float("nan")),
     "heavy-q": _with_q(1.0),
-    "list-q": lambda draft, size: Draft(draft.tokens, draft.parents, [[1 / size] * size] * len(draft)),  # type: ignore[arg-type]
+    "list-q": lambda draft, size: Draft(draft.tokens, draft.parents, [[1 / size] * size] * len(draft)),
     "list": lambda draft, size: draft.tokens.tolist(),
     "float-ids": lambda draft, size: Draft(draft.tokens + 0.5, draft.parents),
 }

@@ -37,6 +37,7 @@ class Fake:
     log: list[tuple[str, tuple[tuple[int, ...], ...]]]
     answer: Callable[[tuple[int, ...]], Sequence[int]] = lambda prompt: prompt
     lossless: bool = True
+    pathwise: bool = True
     limits: list[int] = field(factory=list)
 
     def generate(self, prompts: Sequence[tuple[int, ...]], generation: Generation) -> list[Output]:
@@ -131,9 +132,10 @@ def by_hand(make_line_up: MakeLineUp, dummy_target: ScriptedTarget) -> Callable[
         answers: dict[str, Sequence[tuple[Sequence[int], float]]],
         lossy: Sequence[str] = (),
         temperature: float = 0,
+        by_law: Sequence[str] = (),
         **measured: Any,
     ) -> Report:
-        fakes = [Fake(name, [], lossless=name not in lossy) for name in answers]
+        fakes = [Fake(name, [], lossless=name not in lossy, pathwise=name not in by_law) for name in answers]
         units = []
         for i in range(len(answers["plain"])):
             made = {name: [Trial((Output(tuple(r[i][0]), "", r[i][1]),), r[i][1])] for name, r in answers.items()}

@@ -89,6 +89,18 @@ def test_limit_length_batch_and_overrides(bench: Bench, tmp_path: Path) -> None:
     assert len(data["runs"]) == 2
 
 
+@pytest.mark.parametrize("verifier", ["rejection", "block", "traversal"])
+def test_a_sampled_text_that_need_not_be_equal_is_not_judged(verifier: str, bench: Bench, tmp_path: Path) -> None:
+    result = bench(
+        *("pld.yaml", "--prompts", "prompts.jsonl", "--json", "o.json", "--warmup", "0"),
+        *("--set", f"verifier.use={verifier}", "--set", "generation.temperature=1"),
+    )
+    assert result.exit_code == 0, result.output
+    assert "its verifier keeps the target's law, and not the text of a seed" in " ".join(result.stdout.split())
+    law = json.loads((tmp_path / "o.json").read_text("utf-8"))["runs"][1]
+    assert law["lossless"] and {difference["verdict"] for difference in law["differences"]} == {"law"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -40,6 +40,22 @@ def test_same_target_and_generation_may_be_compared(make_spec: MakeSpec) -> None
     check_comparable([one])
 
 
+def test_constraints_are_compared_by_their_names_too(make_spec: MakeSpec) -> None:
+    pytest.importorskip("llguidance", reason="needs the extra `structured`")
+    from draftmux.constraints.grammar import Lark, Regex
+
+    one = make_spec(origin="one.yaml", generation=Generation(constraint=Regex(pattern="a")))
+    check_comparable([one, evolve(one, generation=Generation(constraint=Regex(pattern="a")))])
+    two = evolve(one, origin="two.yaml", generation=Generation(constraint=Regex(pattern="b")))
+    three = evolve(one, origin="three.yaml", generation=Generation(constraint=Lark(grammar='start: "a"')))
+    with pytest.raises(PipelineError) as caught:
+        check_comparable([one, two, three])
+    first, second = caught.value.faults
+    rule = "{'use': 'regex', 'pattern': 'a'}"
+    assert f"generation.constraint is {{'use': 'regex', 'pattern': 'b'}}, but {rule} in one.yaml" in first
+    assert "generation.constraint is {'use': 'lark', " in second
+
+
 def test_all_differences_are_named_with_both_values(make_spec: MakeSpec) -> None:
     one = make_spec(origin="one.yaml", models={"target": ModelSpec(source="m")})
     two = evolve(

@@ -121,6 +121,37 @@ def test_lossy_runs_are_marked_everywhere(by_hand: Make) -> None:
     assert 'x <span class="tag warn">lossy</span>' in render(report, None)
 
 
+def test_a_verifier_that_keeps_only_the_law_is_not_judged_by_a_seeds_text(by_hand: Make) -> None:
+    same, other = ([1, 1], 1.0), ([1, 5], 0.5)
+    answers = {"plain": [same, same], "law": [other, other], "path": [same, other]}
+    report = by_hand(answers, temperature=1, by_law=["law"])
+    law, path = report.as_dict()["runs"][1:]
+    assert [difference["verdict"] for difference in law["differences"]] == ["law", "law"]
+    assert [difference["verdict"] for difference in path["differences"]] == ["reported"]
+    [told] = [note for note in report.notes if note.startswith("law ")]
+    assert told.startswith("law leaves the text of plain for 2 of 2 prompts, which is expected and not judged: ")
+    assert any(note.startswith("path leaves the text of plain for 1 of 2 prompts (float") for note in report.notes)
+    text, page = printed(report), render(report, None)
+    assert re.search(r"^ ?law .* in law ", text, re.MULTILINE) and "0/2" not in text and "1/2" in text
+    assert '<span class="soft">in law</span>' in page and ">0/2<" not in page
+    greedy = by_hand(answers, by_law=["law"])
+    assert greedy.as_dict()["runs"][1]["differences"][0]["verdict"] == "breach"
+    assert "in law" not in printed(greedy) and not any("not judged" in note for note in greedy.notes)
+    equal = by_hand({"plain": [same], "law": [same]}, temperature=1, by_law=["law"])
+    assert "1/1" in printed(equal) and not any("not judged" in note for note in equal.notes)
+
+
+def test_transformers_draws_its_own_numbers_and_is_not_judged_either(by_hand: Make) -> None:
+    answers = {"plain": [([1, 1], 1.0)], "path": [([1, 1], 1.0)], "transformers": [([2, 1], 1.0)]}
+    report = by_hand(answers, temperature=1, by_law=["transformers"])
+    for run, own in zip(report.runs, (False, False, True), strict=True):
+        assert run.agreement.in_law is own
+        assert run.agreement_with_transformers is not None and run.agreement_with_transformers.in_law is not own
+    assert [note for note in report.notes if "transformers" in note] == [
+        "transformers samples from the same law with random numbers of its own, so its texts are others."
+    ]
+
+
 def test_notes_say_what_did_not_work(real: Report, by_hand: Make) -> None:
     assert "idle: drafter 'd' never had a draft." in real.notes
     assert not any("oracle" in note for note in real.notes)

@@ -24,6 +24,7 @@ Pipeline = Callable[..., str]
 
 TEXT = "naïve 🙂\n"
 TOLD = "[standard output is {}, so characters that it lacks were written as \\ escapes]\n"
+HELP = [["--help"], ["--version"], ["run", "--help"], ["-h"]]  # click writes these itself
 COMMANDS = [["check", "plain"], ["check", "plain", "--json"], ["check", "none.yaml"], ["schema"]]
 RUNS = [["--prompt", "x"], ["--prompt", "x", "--json"], ["--prompt", "x", "--prompt", "y"]]
 
@@ -103,7 +104,7 @@ def test_a_closed_output_is_told(
     assert capsys.readouterr().err == "Error: standard output is closed; redirect it to a file, or leave it open\n"
 
 
-@pytest.mark.parametrize("arguments", COMMANDS)
+@pytest.mark.parametrize("arguments", [*COMMANDS, *HELP])
 @pytest.mark.parametrize("buffered", [True, False])
 def test_nothing_else_is_told_at_exit(arguments: list[str], buffered: bool) -> None:
     """The interpreter writes what is left once more, and would complain a second time."""
@@ -114,6 +115,37 @@ def test_nothing_else_is_told_at_exit(arguments: list[str], buffered: bool) -> N
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert done.stderr.startswith("Error: standard output cannot be written: ")
+
+
+@pytest.mark.parametrize("arguments", HELP)
+def test_help_on_a_full_disk_is_told(
+    arguments: list[str], into: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with unbuffered(os.open("/dev/full", os.O_WRONLY)) as stream:
+        assert into(stream, *arguments) == 1
+    said = capsys.readouterr().err
+    assert said == "Error: standard output cannot be written: No space left on device; what follows is lost\n"
+
+
+def test_an_error_that_is_not_of_the_output_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("a disk of its own")
+
+    monkeypatch.setattr(draftmux.pipeline, "load", fail)
+    with pytest.raises(OSError, match="a disk of its own"):
+        main(["run", "x.yaml", "--prompt", "x"], prog_name="draftmux")
+
+
+def test_a_package_that_was_written_is_told_even_if_its_list_cannot_be(
+    broken: tuple[TextIO, str], into: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert into(broken[0], "new-plugin", "drafter", "parrot", "--out", str(tmp_path)) == 1
+    folder = tmp_path / "draftmux-parrot"
+    assert (folder / "pyproject.toml").is_file()
+    assert capsys.readouterr().err == (
+        f"Error: {folder} was written and is complete, but standard output cannot be written: {broken[1]}; "
+        "what follows is lost\n"
+    )
 
 
 @pytest.mark.usefixtures("answers")

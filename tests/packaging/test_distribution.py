@@ -89,10 +89,11 @@ def test_metadata(wheel: Path, source: Path, project: dict[str, Any]) -> None:
 def test_entry_points(wheel: Path) -> None:
     sections = re.findall(r"\[(\w+)\]\n((?:[^\[\n].*\n?)*)", metadata(wheel, "entry_points.txt"))
     points = {group: dict(line.split(" = ") for line in lines.splitlines()) for group, lines in sections}
-    kinds = ("backends", "drafters", "routers", "verifiers")
+    kinds = ("backends", "constraints", "drafters", "routers", "verifiers")
     assert points == {
         "console_scripts": {"draftmux": "draftmux.cli.main:main"},
         "draftmux": {f"builtin-{kind}": f"draftmux.{kind}" for kind in kinds},
+        "pytest11": {"draftmux": "draftmux.testing.pytest_plugin"},
     }
 
 
@@ -162,7 +163,10 @@ def declared(lines: Any) -> set[str]:
 
 
 def test_dependencies_are_those_that_are_imported(source: Path, project: dict[str, Any]) -> None:
-    needed, known = distributions(imported(source, testing=False)), declared(project["dependencies"])
+    extras = project["optional-dependencies"]
+    optional = [line for name, lines in extras.items() if name not in ("test", "dev") for line in lines]
+    needed = distributions(imported(source, testing=False))
+    known = declared([*project["dependencies"], *optional])
     assert len(needed) > 5
     assert {name for name, owned in needed.items() if not owned & known} == set(), "imported, but not a dependency"
     used = set[str]().union(*needed.values()) | INDIRECT

@@ -56,6 +56,15 @@ def marked(package: Package, tmp_path: Path) -> Marked:
     return Marked([one, two], {"MARKS": str(tmp_path / "marks")})
 
 
+@pytest.fixture(params=["draftmux", "DraftMux"])
+def spoof(request: pytest.FixtureRequest, package: Package, tmp_path: Path) -> Marked:
+    """A package that calls itself draftmux, and leaves a mark when its module is imported."""
+    code = MARK + HOOK + f"register('spoof', '{TARGET}')\n"
+    folder = package(request.param, "", modules={"pretender": code}, points="[draftmux]\nspoof = pretender\n")
+    (folder / f"{request.param}.py").unlink()
+    return Marked([folder], {"MARKS": str(tmp_path / "marks")})
+
+
 @pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
     """Install a package of one module: its folder. `modules` are further modules, `points` the entry points' text."""

@@ -110,6 +110,18 @@ def test_an_empty_list_leaves_draftmux_alone(read: Callable[..., str], marked: A
     assert marked.imported() == []
 
 
+@pytest.mark.parametrize("listed", ["[]", "[draftmux]"])
+def test_a_package_that_calls_itself_draftmux_is_not_in_any_list(
+    listed: str, pipeline: Callable[[str], str], draftmux: Callable[..., Run], spoof: Any
+) -> None:
+    done = draftmux(
+        "check", pipeline("  c: {use: spoof}"), "--set", f"plugins={listed}", path=spoof.path, env=spoof.env
+    )
+    assert done.returncode == 1 and "unknown drafter 'spoof'" in done.stdout
+    assert "(entry point spoof): the file's list 'plugins' cannot name it" in done.stdout
+    assert spoof.imported() == []
+
+
 def test_a_clash_with_a_package_outside_the_list_is_none(
     read: Callable[..., str], marked: Any, package: Callable[..., Path]
 ) -> None:

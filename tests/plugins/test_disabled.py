@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from hypothesis import strategies as st
 
 from draftmux import plugins
 from draftmux.cli.main import main
-from draftmux.plugins import DISABLE, Disabled, Source
+from draftmux.plugins import DISABLE, EVERYTHING, NOTHING, Disabled, Source
 
 Run = subprocess.CompletedProcess[str]
+BUILTIN = EntryPoint("builtin-drafters", "draftmux.drafters", "draftmux")
 
 
 @pytest.fixture
@@ -37,7 +39,10 @@ def points(listed: list[dict[str, Any]]) -> list[str]:
     return sorted(point["entry_point"] for point in listed if point["package"].startswith("mark-"))
 
 
-@pytest.mark.parametrize(("disabled", "flags"), [("1", ()), (" ALL ", ()), ("mark-one,1", ()), ("", ("--no-plugins",))])
+WORDS = [(word, ()) for word in ("1", " ALL ", "true", "Yes", "ON", "*", "mark-one,1", "nobody , TRUE")]
+
+
+@pytest.mark.parametrize(("disabled", "flags"), [*WORDS, ("", ("--no-plugins",))])
 def test_everything_that_is_not_draftmux_can_be_disabled(
     disabled: str, flags: tuple[str, ...], told: Callable[..., dict[str, Any]], marked: Any
 ) -> None:
@@ -50,7 +55,8 @@ def test_everything_that_is_not_draftmux_can_be_disabled(
     [one] = [point for point in found["disabled"] if point["package"] == "mark-one"]
     assert one["version"] == "1.2"
     assert "--no-plugins" in one["reason"] and f"{DISABLE}=all" in one["reason"]
-    assert found["broken"] == found["warnings"] == []
+    assert found["broken"] == []
+    assert len(found["warnings"]) == ("nobody" in disabled)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +67,8 @@ def test_everything_that_is_not_draftmux_can_be_disabled(
         (" left_point ,", ["mark_one", "mark_right"], ["left-point"]),
         ("right,mark-one", ["mark_left"], ["mark-one-point", "right"]),
         ("0", ["mark_left", "mark_one", "mark_right"], []),
+        ("False", ["mark_left", "mark_one", "mark_right"], []),
+        ("off,no", ["mark_left", "mark_one", "mark_right"], []),
         (" , ", ["mark_left", "mark_one", "mark_right"], []),
     ],
 )
@@ -89,6 +97,26 @@ def test_the_table_names_what_is_disabled_and_what_nobody_has(draftmux: Callable
     assert f"{unknown} 'draftmux'" in done.stdout and f"{unknown} 'builtin-drafters'" in done.stdout
     assert done.stdout.count(unknown) == 3
     assert marked.imported() == ["mark_left", "mark_right"]
+
+
+def test_every_command_warns_once_of_a_name_that_nobody_has(
+    draftmux: Callable[..., Run], marked: Any, pipeline: Callable[[str], str]
+) -> None:
+    env, path = marked.env | {DISABLE: "ture,mark-one"}, pipeline("  a: {use: pld}\n  b: {use: pld}")
+    warning = f"Warning: {DISABLE}: no package or entry point besides draftmux's own is named 'ture'; did you mean "
+    for arguments in (
+        ["check", path],
+        ["run", path, "--prompt", "x", "--max-new-tokens", "0"],
+        ["bench", path, "--prompts", "none.jsonl"],
+        ["demo", "--max-new-tokens", "0"],
+        ["schema"],
+    ):
+        done = draftmux(*arguments, path=marked.path, env=env)
+        assert done.stderr.count(DISABLE) == 1, arguments
+        assert f"{warning}'true'?\n" in done.stderr
+        assert DISABLE not in done.stdout
+        assert DISABLE not in draftmux("--no-plugins", *arguments, path=marked.path, env=env).stderr
+    assert draftmux("check", path, path=marked.path, env=marked.env | {DISABLE: "mark-one"}).stderr == ""
 
 
 @pytest.mark.parametrize("flags", [("--no-plugins",), ()])
@@ -146,8 +174,29 @@ def test_the_variable_is_read_anew_each_time(monkeypatch: pytest.MonkeyPatch) ->
     assert plugins.registry() is everything
 
 
+def test_a_package_that_calls_itself_draftmux_is_not(draftmux: Callable[..., Run], spoof: Any) -> None:
+    done = draftmux("--no-plugins", "plugins", "--json", path=spoof.path, env=spoof.env)
+    assert "spoof" in [point["entry_point"] for point in json.loads(done.stdout)["disabled"]]
+    assert spoof.imported() == []
+    done = draftmux("plugins", "--json", path=spoof.path, env=spoof.env)
+    assert "spoof" in [entry["name"] for entry in json.loads(done.stdout)["plugins"]]  # where plugins are allowed
+    assert spoof.imported() == ["pretender"]
+
+
+def own(package: str, value: str) -> bool:
+    return Source(package, "1", "point", EntryPoint("point", value, "draftmux")).own
+
+
+def test_own_is_what_is_called_draftmux_and_lives_there() -> None:
+    for value in ("draftmux", "draftmux.drafters", "draftmux.drafters:hooks", "draftmux.x [extra]", "draftmux : hooks"):
+        assert own("draftmux", value) and own("DraftMux", value)
+        assert not own("draftmux-echo", value)
+    for value in ("draftmux_x", "x.draftmux", "draftmuxx.y", "x", "", "[draftmux]", "x:draftmux", "Draftmux.x"):
+        assert not own("draftmux", value)
+
+
 NAMES = st.from_regex(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", fullmatch=True).filter(
-    lambda name: name not in ("all", "draftmux")
+    lambda name: name not in EVERYTHING | NOTHING | {"draftmux"}
 )
 
 
@@ -159,11 +208,11 @@ def test_names_are_compared_in_their_normal_form(
     parsed = Disabled.parse(written.upper() if upper else written)
     reason = parsed.reason(Source(package.replace("-", mark), "1", point.title()))
     assert (reason is not None) == bool({package, point} & set(disabled))
-    assert parsed.reason(Source("Draftmux", "1", disabled[0] if disabled else "a")) is None
+    assert parsed.reason(Source("Draftmux", "1", disabled[0] if disabled else "a", BUILTIN)) is None
 
 
 @given(st.text())
 def test_any_text_can_be_read(text: str) -> None:
     disabled = Disabled.parse(text)
-    assert disabled.reason(Source("draftmux", "1", text)) is None
+    assert disabled.reason(Source("draftmux", "1", text, BUILTIN)) is None
     assert "" not in disabled.names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,79 @@ def test_an_existing_folder_is_kept(here: Path, target: Path) -> None:
     result = run(target, "a.txt", "--out", "a.txt", "--force")
     assert result.exit_code == 1 and "is not a folder" in result.stderr
     assert (here / "a.txt").read_text() == "second" and left_over(here / "store") == ["suffixes.npy", "tokens.npy"]
+
+
+def own_array(store: Path) -> None:
+    store.mkdir()
+    (store / "tokens.npy").write_text("years of work")
+
+
+def array_folder(store: Path) -> None:
+    (store / "tokens.npy").mkdir(parents=True)
+    (store / "tokens.npy" / "thesis.txt").write_text("years of work")
+
+
+def inside_a_datastore(store: Path) -> None:
+    (store / "suffixes.npy").unlink()
+    (store / "suffixes.npy").mkdir()
+    (store / "suffixes.npy" / "thesis.txt").write_text("years of work")
+
+
+def link(store: Path) -> None:
+    (store / "tokens.npy").unlink()
+    (store / "tokens.npy").symlink_to("../a.txt")
+
+
+def other_manifest(store: Path) -> None:
+    (store / "datastore.json").write_text('{"name": "my own data store"}')
+
+
+def lone_manifest(store: Path) -> None:
+    store.mkdir()
+    other_manifest(store)
+
+
+FOLDERS: dict[str, tuple[Any, bool, str]] = {
+    "a file of our name": (own_array, False, "is not a datastore that can be read.*would delete.*tokens.npy"),
+    "a folder of our name": (array_folder, False, r"holds more than a datastore \(tokens.npy\)"),
+    "a folder in a datastore": (inside_a_datastore, True, r"holds more than a datastore \(suffixes.npy\)"),
+    "a link": (link, True, r"holds more than a datastore \(tokens.npy\)"),
+    "arrays with another manifest": (other_manifest, True, "is not a datastore that can be read.*suffixes.npy"),
+    "another manifest": (lone_manifest, False, 'is not a datastore.*"format": "draftmux-rest"'),
+}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_force_replaces_nothing_but_a_datastore(here: Path, target: Path, name: str) -> None:
+    make, on_datastore, message = FOLDERS[name]
+    (here / "a.txt").write_text("text")
+    if on_datastore:
+        assert run(target, "a.txt", "--out", "store").exit_code == 0
+    make(here / "store")
+    before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    result = run(target, "a.txt", "--out", "store", "--force")
+    assert result.exit_code == 1
+    assert re.search(f"Error: {re.escape(str(here / 'store'))} .*{message}", result.stderr), result.stderr
+    assert {path: path.read_bytes() for path in here.rglob("*") if path.is_file()} == before
+
+
+def test_what_comes_into_the_folder_during_a_build_is_kept(here: Path, target: Path) -> None:
+    (here / "a.txt").write_text("text")
+    assert run(target, "a.txt", "--out", "store").exit_code == 0
+    with (
+        pytest.raises(build.RequestError, match=r"holds more than a datastore \(thesis.txt\)"),
+        build.appearing(here / "store", force=True),
+    ):
+        (here / "store" / "thesis.txt").touch()
+    assert documents("store") == ["text"] and (here / "store" / "thesis.txt").exists()
+
+
+def test_an_empty_folder_can_be_replaced(here: Path, target: Path) -> None:
+    (here / "a.txt").write_text("text")
+    (here / "store").mkdir()
+    assert run(target, "a.txt", "--out", "store").exit_code == 1
+    assert run(target, "a.txt", "--out", "store", "--force").exit_code == 0
+    assert documents("store") == ["text"]
 
 
 def test_an_old_datastore_is_no_source_of_the_new_one(here: Path, target: Path) -> None:

@@ -6,11 +6,14 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from draftmux.errors import PluginError
 from draftmux.protocols import Resources
@@ -173,6 +176,59 @@ def test_arrays_that_cannot_be_right_are_refused(store: Path, name: str, array: 
     replace_array(store, name, array(np.load(store / name)))
     with pytest.raises(PluginError, match=f"{name} .*{message}"):
         bind(store)
+
+
+def with_header(content: bytes, header: bytes) -> bytes:
+    """An array's file with another header, in the same format."""
+    end = content.index(b"\n") + 1
+    return content[:8] + len(header).to_bytes(2, "little") + header + content[end:]
+
+
+def rehash(folder: Path, name: str) -> None:
+    files = json.loads((folder / "datastore.json").read_text())["files"]
+    edit(folder, files=files | {name: datastore.file_hash(folder / name)})
+
+
+HEADERS = [
+    b"{'descr': '<i4', 'fortran_order': False, 'shape': (3,\n",
+    b"{'descr': '<i4' '\n",
+    b"(" * 9000 + b"\n",
+    b"{1: 2, 'descr': 3}\n",
+    b"{'descr': '<i4', 'fortran_order': False, 'shape': (99999999999999999999999,)}\n",
+    b"{'descr': '<i4', 'fortran_order': False, 'shape': (-3,)}\n",
+    b"{'descr': ('<i4', [[[]]]), 'fortran_order': False, 'shape': (3,)}\n",
+    b"{'descr': '<i4', 'fortran_order': False, 'shape': (3L,)}\n",
+    b"\xff\x00\n",
+]
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=range(len(HEADERS)))
+@pytest.mark.parametrize("name", ["tokens.npy", "suffixes.npy"])
+@pytest.mark.filterwarnings("ignore:Reading:UserWarning")
+def test_a_header_that_cannot_be_parsed_is_refused(store: Path, name: str, header: bytes) -> None:
+    path = store / name
+    path.write_bytes(with_header(path.read_bytes(), header))
+    rehash(store, name)
+    with pytest.raises(PluginError, match=f"{name} (is not a NumPy array file|must hold)"):
+        datastore.load(store)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+@pytest.mark.filterwarnings("ignore:Reading:UserWarning")
+def test_any_corruption_that_the_hash_does_not_tell_is_refused_or_harmless(store: Path, data: st.DataObject) -> None:
+    path = store / "suffixes.npy"
+    whole = path.read_bytes()
+    content = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, 140))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    rehash(store, "suffixes.npy")
+    try:
+        with suppress(PluginError):
+            datastore.load(store)
+    finally:
+        path.write_bytes(whole)
 
 
 RAN: list[str] = []

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftmux.config.load import parse_pipeline
-from draftmux.engine.guard import checked_draft
+from draftmux.engine.guard import Terms, checked_draft
 from draftmux.errors import PluginError
 from draftmux.generation import Generation
 from draftmux.plugins import registry
@@ -30,7 +30,7 @@ from draftmux.testing.planted import Fault, Faults, check_caught
 from draftmux.testing.reference import Ask
 from draftmux.testing.targets import script_law, scripted
 from draftmux.testing.texts import byte_tokenizer
-from draftmux.types import Budget, Context, Draft
+from draftmux.types import Accepts, Budget, Context, Draft
 
 INSTALL = "install it: pip install -e plugins/draftmux-rest"
 build = pytest.importorskip("draftmux_rest.build", reason=INSTALL)
@@ -86,7 +86,7 @@ def test_drafts_are_those_of_a_scan(
     expected = by_scanning(documents, text, rest.options, wide) if nodes and depth else []
     assert paths(rest.propose_one(make_context(text), None, wide)) == expected
     draft = rest.propose_one(make_context(text), None, narrow)
-    assert len(checked_draft(draft, narrow, 3, rest)) == len(draft)
+    assert len(checked_draft(draft, Terms(narrow, 3, rest.emits, Accepts()))) == len(draft)
     assert bool(len(draft)) == bool(expected and branches)
 
 

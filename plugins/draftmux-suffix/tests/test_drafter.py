@@ -6,9 +6,11 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import attrs
@@ -69,6 +71,28 @@ def test_the_name_is_published() -> None:
     assert entry.load() is suffix.SuffixDecoding
     assert entry.help
     assert len({point.value for point in entry_points(group="draftmux", name="suffix")}) == 1
+
+
+def test_the_readme_says_how_deep_the_trie_may_be() -> None:
+    most = attrs.fields(suffix.SuffixDecoding).depth.metadata["maximum"]
+    readme = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+    assert f"tokens of a match and its continuation, together, at most; 2 to {most} |" in readme
+    with pytest.raises(ValueError, match="depth"):
+        suffix.SuffixDecoding(depth=most + 1)
+
+
+@pytest.mark.parametrize("draft", ["path", "tree"])
+def test_a_step_of_the_worst_kind_takes_less_than_10_milliseconds(draft: str, make_context: MakeContext) -> None:
+    """A repetition, in which every suffix is a match and none ends early, at the largest depth."""
+    most = attrs.fields(suffix.SuffixDecoding).depth.metadata["maximum"]
+    drafter = suffix.SuffixDecoding(depth=most, min_prob=0.0, draft=draft).bind(Resources())
+    state = drafter.begin(make_context([7] * 5000))
+    seconds = []
+    for new in range(9):
+        started = time.process_time()
+        assert len(propose(drafter, make_context([7] * (5001 + new)), state)) == drafter.max_spec
+        seconds.append(time.process_time() - started)
+    assert median(seconds) < 0.01
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS, ids=repr)

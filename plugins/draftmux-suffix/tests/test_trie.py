@@ -143,6 +143,29 @@ def test_what_does_not_occur_has_no_point(string: tuple[int, ...]) -> None:
     assert trie_of([[1, 2, 3, 4]], 3).find(string) is None
 
 
+@given(text=TEXTS, depth=DEPTHS)
+def test_likeliest_is_the_first_follower(text: list[int], depth: int) -> None:
+    trie = trie_of([text], depth)
+    for string in occurrences([text], depth):
+        point = trie.find(string)
+        assert point is not None
+        assert trie.likeliest(point) == next(trie.followers(point), None)
+
+
+def test_a_child_is_moved_only_when_its_rank_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of the time of a text with few different tokens would go there."""
+    moves = []
+    swap = SuffixTrie._swap
+
+    def counted_swap(self: SuffixTrie, ranked: list[int], child: int, place: int) -> None:
+        moves.append(place != self._place[child])
+        swap(self, ranked, child, place)
+
+    monkeypatch.setattr(SuffixTrie, "_swap", counted_swap)
+    trie_of([np.random.default_rng(0).integers(0, 3, 2000).tolist()], 12)
+    assert moves and all(moves)
+
+
 def long_texts(length: int) -> dict[str, list[int]]:
     rng = np.random.default_rng(0)
     half = rng.integers(0, 50_000, length // 2).tolist()

@@ -5,6 +5,7 @@ A folder appears under its name complete or not at all: it is written beside it 
 
 from __future__ import annotations
 
+import stat
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from attrs import define, field
 
-from draftmux.errors import RequestError
+from draftmux.errors import PluginError, RequestError
 from draftmux_rest import datastore
 from draftmux_rest.datastore import BORDER, MANIFEST, SUFFIXES, TOKENS, Manifest
 from draftmux_rest.texts import Document, Fields, Skipped, describe, read_documents
@@ -143,16 +144,31 @@ def appearing(out: Path, *, force: bool = False) -> Iterator[Path]:
 
 
 def _check_free(out: Path, *, force: bool) -> None:
-    """RequestError unless `out` is free, or may be replaced because it is a datastore and `force` is set."""
+    """RequestError unless `out` is free, or `force` is set and it is an empty folder or a datastore and nothing else.
+
+    What is replaced is deleted, so names are not enough: others may call their files as we do.
+    """
     if not out.exists():
         return
     if not force:
         raise RequestError(f"{out} exists; choose another --out, or replace the datastore in it with --force")
     if not out.is_dir():
         raise RequestError(f"{out} is not a folder; choose another --out")
-    strange = sorted({path.name for path in out.iterdir()} - {MANIFEST, TOKENS, SUFFIXES})
+    inside = sorted(out.iterdir())
+    ours = {MANIFEST, TOKENS, SUFFIXES}
+    strange = [path.name for path in inside if path.name not in ours or not stat.S_ISREG(path.lstat().st_mode)]
     if strange:
         raise RequestError(
             f"{out} holds more than a datastore ({', '.join(strange[:3])}), and --force would delete it; "
             "choose another --out"
         )
+    if not inside:
+        return
+    try:
+        datastore.read_manifest(out)
+    except PluginError as error:
+        names = ", ".join(path.name for path in inside)
+        raise RequestError(
+            f"{out} is not a datastore that can be read, and --force would delete what is in it ({names}); "
+            f"choose another --out, or remove these files yourself: {error}"
+        ) from error

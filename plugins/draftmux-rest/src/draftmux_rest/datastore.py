@@ -123,18 +123,26 @@ def _array(path: Path, manifest: Manifest) -> NDArray[np.int32]:
     try:
         if file_hash(path) != manifest.files.get(path.name):
             raise _fault(path, f"is truncated or was changed: its SHA-256 is not the one in {MANIFEST}")
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+        mapped = _mapped(path)
     except OSError as error:
         raise PluginError(
             f"rest: {path} cannot be read: {error.strerror or error}; build the datastore again"
         ) from error
-    except (ValueError, EOFError) as error:
-        raise _fault(path, f"is not a NumPy array file ({error})") from error
     if not isinstance(mapped, np.ndarray) or mapped.dtype != np.int32 or mapped.shape != (manifest.tokens,):
         raise _fault(path, f"must hold {manifest.tokens} int32 numbers, as {MANIFEST} says")
     if not len(mapped):
         raise _fault(path, "is empty")
     return mapped.view(np.ndarray)  # a plain view is indexed several times faster than a memmap
+
+
+def _mapped(path: Path) -> Any:
+    """A NumPy file, memory-mapped; PluginError when its header cannot be parsed, OSError when it cannot be read."""
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError:
+        raise
+    except Exception as error:  # the header is parsed as Python source, which fails in many ways
+        raise _fault(path, f"is not a NumPy array file ({type(error).__name__}: {error!s:.200})") from error
 
 
 def _check_range(path: Path, array: NDArray[np.int32], low: int, end: int) -> None:

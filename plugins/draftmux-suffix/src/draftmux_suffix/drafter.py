@@ -33,7 +33,9 @@ class SuffixDecoding:
 
     needs: ClassVar[Needs] = Needs()
 
-    depth: int = option("tokens of a match and its continuation, together, at most", default=24, minimum=2, maximum=255)
+    depth: int = option(
+        "tokens of a match and its continuation, together, at most; 2 to 64", default=24, minimum=2, maximum=64
+    )
     factor: float = option("draft at most factor * match + offset tokens", default=1.0, minimum=0)
     offset: float = option("draft at most factor * match + offset tokens", default=0.0)
     max_spec: int = option("tokens to draft at most, whatever the match", default=32, minimum=1)

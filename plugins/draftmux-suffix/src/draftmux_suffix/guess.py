@@ -48,7 +48,7 @@ def path(trie: SuffixTrie, point: Point, room: Budget, min_prob: float) -> Guess
     """One chain: always the most frequent token, as long as the whole chain has `min_prob`."""
     guess, node, probability = Guess(), ROOT, 1.0
     for _ in range(min(room.max_nodes, room.max_depth) if room.max_branches else 0):
-        follower = next(trie.followers(point), None)
+        follower = trie.likeliest(point)
         if follower is None:
             break
         token, count, after = follower

@@ -74,9 +74,10 @@ class SuffixTrie:
 
     def append(self, text: Text, tokens: Iterable[int]) -> None:
         """Let `text` grow. Only one text of a trie may: once another has been appended to, it is finished."""
+        visit = self._visit
         for token in tokens:
             text.tokens.append(token)
-            reached = [self._visit(node, token, text) for node in (ROOT, *text.matched)]
+            reached = [visit(node, token, text) for node in (ROOT, *text.matched)]
             text.matched = [node for node in reached if node != NOBODY]
 
     def remove(self, text: Text) -> None:
@@ -109,19 +110,23 @@ class SuffixTrie:
 
     def followers(self, point: Point) -> Iterator[tuple[int, int, Point]]:
         """What follows a point's string, the most frequent first: token, count, the point one token on."""
+        first = self.likeliest(point)
+        if first is None:
+            return
+        yield first
+        best = self._best[point[0]]
+        for child in self._ranked.get(point[0], ()):
+            if child != best:
+                yield self._token[child], self._count[child], (child, 0)
+
+    def likeliest(self, point: Point) -> tuple[int, int, Point] | None:
+        """The first of `followers`; None when nothing follows."""
         node, ahead = point
         if self._folded[node] != UNFOLDED:
             token = self._follower(node, ahead)
-            if token != NOBODY:
-                yield token, 1, (node, ahead + 1)
-            return
+            return None if token == NOBODY else (token, 1, (node, ahead + 1))
         best = self._best[node]
-        if best == NOBODY:
-            return
-        yield self._token[best], self._count[best], (best, 0)
-        for child in self._ranked.get(node, ()):
-            if child != best:
-                yield self._token[child], self._count[child], (child, 0)
+        return None if best == NOBODY else (self._token[best], self._count[best], (best, 0))
 
     def find(self, string: Iterable[int]) -> Point | None:
         """The point of a string; None when it does not occur or is longer than `depth`."""
@@ -197,11 +202,12 @@ class SuffixTrie:
             self._best[parent] = node
 
     def _raise(self, parent: int, child: int) -> None:
-        count, ranked = self._count, self._ranked.get(parent)
-        if ranked is not None:
-            self._swap(ranked, child, bisect_left(ranked, -count[child], key=lambda node: -count[node]))
-        count[child] += 1
-        if parent != ROOT and count[child] >= count[self._best[parent]]:
+        count, seen = self._count, self._count[child]
+        ranked, place = self._ranked.get(parent), self._place[child]
+        if ranked is not None and place and count[ranked[place - 1]] == seen:  # otherwise it stays where it is
+            self._swap(ranked, child, bisect_left(ranked, -seen, hi=place, key=lambda node: -count[node]))
+        count[child] = seen + 1
+        if parent != ROOT and seen >= count[self._best[parent]] - 1:
             self._best[parent] = child
 
     def _lower(self, parent: int, child: int) -> None:
