@@ -1,7 +1,7 @@
 """Drafters, targets and Hypothesis strategies that make decoding faults visible, and the conformance kit for plugins.
 
-`check_drafter`, `check_router`, `check_verifier` and `check_backend` are for everyone who writes a plugin. Importing
-this package imports no torch, transformers or Hypothesis.
+`check_drafter`, `check_router`, `check_verifier`, `check_backend` and `check_constraint` are for everyone who writes a
+plugin. Importing this package imports no torch, transformers or Hypothesis.
 """
 
 from __future__ import annotations
@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from draftmux.testing.conformance.kit import check_backend, check_drafter, check_router, check_verifier
+    from draftmux.testing.conformance.kit import (
+        check_backend,
+        check_constraint,
+        check_drafter,
+        check_router,
+        check_verifier,
+    )
     from draftmux.testing.conformance.report import ConformanceError, ConformanceWarning, Report
     from draftmux.testing.conformance.subject import Setting
 
@@ -19,6 +25,7 @@ __all__ = [
     "Report",
     "Setting",
     "check_backend",
+    "check_constraint",
     "check_drafter",
     "check_router",
     "check_verifier",

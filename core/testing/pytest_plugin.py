@@ -37,6 +37,10 @@ class Conformance:
         """Every check of `draftmux.testing.check_backend`, with the same arguments."""
         return self._check("backend", plugin, options)
 
+    def constraint(self, plugin: Any, **options: Any) -> Report:
+        """Every check of `draftmux.testing.check_constraint`, with the same arguments."""
+        return self._check("constraint", plugin, options)
+
     def _check(self, kind: str, plugin: Any, options: dict[str, Any]) -> Report:
         from draftmux.testing.conformance import kit, report
 
@@ -65,7 +69,7 @@ def _tell(finding: Any) -> None:
 
 @pytest.fixture
 def conformance(request: pytest.FixtureRequest) -> Conformance:
-    """`conformance.drafter(plugin, **options)`, and the same for `router`, `verifier` and `backend`."""
+    """`conformance.drafter(plugin, **options)`, and the same for `router`, `verifier`, `backend` and `constraint`."""
     return Conformance(_subtests(request))
 
 

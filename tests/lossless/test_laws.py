@@ -44,7 +44,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "logit_bias": {"logit_bias": {1: 1.5}},
     "min_new_tokens": {"min_new_tokens": 2, "stop_ids": [2]},
     "max_new_tokens": {"max_new_tokens": 2},
-    "constraint": {"constraint": Automaton(3)},
+    "constraint": {"constraint": Automaton(7)},
     "several": {"temperature": 1.4, "top_k": 2, "repetition_penalty": 1.3, "stop_ids": [0], "min_new_tokens": 1},
 }
 HEAVY = ("tree", "distinct tree", "tree that stops", "copied and sampled tree")

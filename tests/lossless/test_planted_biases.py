@@ -10,6 +10,8 @@ import torch
 from attrs import evolve, frozen
 
 from draftmux.engine.guard import Guard
+from draftmux.engine.step import Parts
+from draftmux.errors import PluginError
 from draftmux.noise import Stream
 from draftmux.testing.laws import Bias, Trial, check_biased, distance
 from draftmux.testing.sampled import Likeliest, SampledDrafter, SampledTree
@@ -203,11 +205,17 @@ def fails_on_some_draws(context: Context, law: Tensor, noise: Any) -> list[Node]
 
 
 def test_a_draft_that_failed_after_it_was_drawn_is_a_draft_that_was_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So `skip` cannot keep the law of a sampled drafter whose failures depend on its draws; exact match can."""
-    original = Trial._parts
+    """No policy can keep the law of a sampled drafter whose failures depend on its draws: under `skip` too such a
+    request ends in an error. Exact match can go on."""
+    original, drafter = Trial._parts, Planted(fails_on_some_draws)
     monkeypatch.setattr(Trial, "_parts", lambda trial, drafter: evolve(original(trial, drafter), guard=Guard("skip")))
-    assert distance(Rejection(), Planted(fails_on_some_draws), TOY) > 0.1
-    assert distance(ExactMatch(), Planted(fails_on_some_draws), TOY) < 1e-9
+    for verifier in (Rejection(), Block(), Traversal()):
+        with pytest.raises(PluginError, match="no such row in the table"):
+            distance(verifier, drafter, TOY)
+    assert distance(ExactMatch(), drafter, TOY) < 1e-9
+    monkeypatch.setattr(Parts, "guard_of", lambda parts, name: parts.guard)
+    for verifier in (Rejection(), Traversal()):
+        assert distance(verifier, drafter, TOY) > 0.1
 
 
 def test_exact_match_forgives_every_one_of_them() -> None:

@@ -11,13 +11,25 @@ import attrs
 import pytest
 
 from draftmux.plugins import registry
-from draftmux.testing import check_backend, check_drafter, check_router, check_verifier
+from draftmux.testing import check_backend, check_constraint, check_drafter, check_router, check_verifier
 from draftmux.testing.conformance.kit import CHECKS
 
 if TYPE_CHECKING:
     from draftmux.registry import Entry
 
-CHECK = {"drafter": check_drafter, "router": check_router, "verifier": check_verifier, "backend": check_backend}
+CHECK = {
+    "drafter": check_drafter,
+    "router": check_router,
+    "verifier": check_verifier,
+    "backend": check_backend,
+    "constraint": check_constraint,
+}
+SCHEMA = {
+    "type": "object",
+    "properties": {"cat": {"type": "integer"}, "hat": {"enum": ["the", "🙂"]}},
+    "required": ["cat"],
+    "additionalProperties": False,
+}
 # Options that a plugin cannot do without, or that make it busy on short texts.
 OPTIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("drafter", "copyspec"): {"gamma": 1},
@@ -27,6 +39,9 @@ OPTIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("router", "cascade"): {"order": ["one", "two", "three"]},
     ("router", "match-length"): {"copy": "one", "otherwise": "two", "min_match": 1},
     ("backend", "scripted"): {"table": {0: [1.0, 2.0, 0.5], 1: [0.0, 1.0, 3.0], 2: [2.0, 0.0, 1.0]}, "max_length": 40},
+    ("constraint", "json-schema"): {"schema": SCHEMA},
+    ("constraint", "regex"): {"pattern": "(the|a) (cat|hat)( and (the|a) hat)*"},
+    ("constraint", "lark"): {"grammar": 'start: "[" start "]" | "cat"'},
 }
 OWN = [entry for entry in registry() if entry.package == "draftmux" and entry.kind in CHECK]
 

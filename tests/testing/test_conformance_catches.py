@@ -7,6 +7,7 @@ import pickle
 import random
 import time
 from collections import Counter
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from draftmux.routing import BaseRouter
 from draftmux.testing import ConformanceError, ConformanceWarning, check_drafter, check_router
 from draftmux.testing.conformance.kit import DRAFTER, ROUTER
 from draftmux.testing.drafters import Empty
-from draftmux.testing.sampled import SampledTree
+from draftmux.testing.sampled import KeyedNoise, SampledTree
 from draftmux.types import Choice, Draft, Emits, Needs, Tap
 
 TAP = Tap(0, "resid_post")
@@ -240,7 +241,12 @@ class ScoresInObserve(Good):
 
 
 def law(prefix: tuple[int, ...]) -> list[float]:
-    weights = np.random.default_rng(prefix[-1]).integers(1, 9, 40) ** 2
+    return after(prefix[-1])
+
+
+@cache
+def after(token: int) -> list[float]:
+    weights = np.random.default_rng(token).integers(1, 9, 40) ** 2
     return (weights / weights.sum()).tolist()  # type: ignore[no-any-return]
 
 
@@ -279,6 +285,51 @@ class FlatQ(SampledTree):
 
         draft = super().grow(context, budget, noise)
         return Draft(draft.tokens, draft.parents, torch.full((len(draft), 40), 1 / 40)) if len(draft) else draft
+
+
+class OneQForAllSiblings(SampledTree):
+    """Draws without replacement, and gives the law of the first sibling for all."""
+
+    def grow(self, context: Any, budget: Any, noise: Any) -> Draft:
+        draft = super().grow(context, budget, noise)
+        return Draft(draft.tokens, draft.parents, draft.q[:1].expand(len(draft), -1)) if len(draft) else draft  # type: ignore[index]
+
+
+class SameNoiseAtEveryStep(SampledTree):
+    def grow(self, context: Any, budget: Any, noise: Any) -> Draft:
+        return super().grow(context, budget, KeyedNoise(context.generation.seed, root=0))
+
+
+@frozen
+class Rekeyed:
+    """Noise whose numbers are those of another place and key."""
+
+    inner: Any
+    key: int
+
+    def draw(self, law: Any, key: int) -> int:
+        return int(self.inner.draw(law, self.key))
+
+    def pick(self, law: Any, depth: int) -> int:
+        return int(self.inner.pick(law, depth))
+
+
+class SameNoiseAtEveryNode(SampledTree):
+    def grow(self, context: Any, budget: Any, noise: Any) -> Draft:
+        return super().grow(context, budget, Rekeyed(noise, 0))
+
+
+class NoiseByPosition(SampledTree):
+    """A node's noise depends on where its token will stand, so the next step draws with it again."""
+
+    def grow(self, context: Any, budget: Any, noise: Any) -> Draft:
+        seed, root = context.generation.seed, len(context.tokens)
+
+        class ByPosition(Rekeyed):
+            def draw(self, law: Any, key: int) -> int:
+                return KeyedNoise(seed, root + key).draw(law, 0)
+
+        return super().grow(context, budget, ByPosition(noise, 0))
 
 
 class DrawsAsVerifiersDo(SampledTree):
@@ -370,6 +421,10 @@ BAD_DRAFTERS: list[tuple[str, Any, str]] = [
     ("non-anticipation", SortsSiblings(law, (2,)), "the law says"),
     ("non-anticipation", KeepsTheLikelier(law, (2,)), "the law says"),
     ("non-anticipation", FlatQ(law, (1,)), "the law says"),
+    ("non-anticipation", OneQForAllSiblings(law, (2,), replace=False), "same token 0 times in 1200 drafts"),
+    ("independent-draws", SameNoiseAtEveryStep(law, (1, 1)), "node 0 at the second step go together"),
+    ("independent-draws", SameNoiseAtEveryNode(law, (1, 1)), "node 1 at the first step go together"),
+    ("independent-draws", NoiseByPosition(law, (1, 1, 1)), "node 1 at the first step and of node 0 at the second"),
     ("fresh-noise", DrawsAsVerifiersDo(law, (1,)), "draw after a rejection"),
     ("fresh-noise", DrawsAsTheTargetDoes(law, (1,)), "target's own draw"),
     ("fresh-noise", DrawsAsVerifiersDecide(law, (1,)), "number that accepts it"),
@@ -386,7 +441,7 @@ def test_a_bad_drafter_is_caught(check: str, plugin: Any, said: str) -> None:
     assert f"[{check}]" in str(caught.value) and said in str(caught.value)
 
 
-LAWS = ["legal-trees", "non-anticipation", "fresh-noise"]
+LAWS = ["legal-trees", "non-anticipation", "fresh-noise", "independent-draws"]
 STATE = ["protocol", "declared-needs", "catches-up", "no-pickle"]
 
 

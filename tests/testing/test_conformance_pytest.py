@@ -16,17 +16,21 @@ from draftmux.testing.pytest_plugin import Conformance, _subtests
 pytest_plugins = ["pytester"]
 
 GOOD = """
+    from draftmux.testing import Setting
     from draftmux.testing.drafters import Empty
+    from draftmux.testing.targets import hash_law, scripted
 
     def test_it_conforms(conformance):
-        report = conformance.drafter(Empty(), only=["protocol", "budgets", "non-anticipation"])
+        small = Setting(target=lambda taps: scripted(hash_law(1, 9), 9))
+        report = conformance.drafter(Empty(), setting=small, only=["protocol", "budgets", "non-anticipation"])
         assert [finding.outcome for finding in report.findings] == ["passed", "passed", "skipped"]
 """
 BAD = """
     from draftmux.drafting import TokenDrafter
     from draftmux.routers.fixed import Fixed
-    from draftmux.types import Draft
-    from draftmux.verifiers.exact_match import ExactMatch
+    from draftmux.testing import Setting
+    from draftmux.testing.constraints import Automaton
+    from draftmux.testing.targets import hash_law, scripted
 
     class Sloppy(TokenDrafter):
         def draft(self, tokens, budget):
@@ -36,9 +40,11 @@ BAD = """
             assert False, "observed"
 
     def test_it_conforms(conformance):
-        conformance.router(Fixed, drafter="one", only=["protocol", "legal-choices"])
+        small = Setting(target=lambda taps: scripted(hash_law(1, 9), 9))
+        conformance.router(Fixed, drafter="one", setting=small, only=["protocol", "legal-choices"])
         conformance.verifier("exact-match", only=["declarations"])
-        conformance.drafter(Sloppy(), only=["legal-trees", "own-state", "lazy-observe"])
+        conformance.constraint(Automaton(1), setting=small, only=["masks"])
+        conformance.drafter(Sloppy(), setting=small, only=["legal-trees", "own-state", "lazy-observe"])
 """
 QUIET = """
     def test_nothing():
@@ -64,7 +70,8 @@ def test_every_check_is_a_subtest_that_passes_is_skipped_or_fails(pytester: pyte
     for check in ("legal-trees", "own-state", "lazy-observe"):
         assert f"SUBFAILED[drafter 'Sloppy': {check}]" in shown
     assert "node 0 is token -1" in shown and "AssertionError: observed" in shown and "in observe at" in shown
-    assert "SUBFAILED[router" not in shown and "SUBFAILED[verifier" not in shown
+    assert not any(f"SUBFAILED[{kind}" in shown for kind in ("router", "verifier", "constraint"))
+    assert "SUBPASSED[constraint 'Automaton': masks]" in shown
     assert "test_good.py::test_it_conforms PASSED" in shown
 
 
@@ -94,7 +101,7 @@ def test_other_suites_start_without_what_it_needs(pytester: pytest.Pytester, arg
 
 
 def test_without_the_plugin_the_fixture_is_gone(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(GOOD)
+    pytester.makepyfile("def test_it_conforms(conformance):\n    pass")
     code, shown = run(pytester, "-p", "no:draftmux")
     assert code == pytest.ExitCode.TESTS_FAILED and "fixture 'conformance' not found" in shown
 

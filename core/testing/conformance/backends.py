@@ -7,7 +7,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from draftmux.errors import ModelError
-from draftmux.models.checkpoint import quietly
 from draftmux.models.source import ModelSpec
 from draftmux.testing.conformance.report import NotApplicableError
 from draftmux.testing.conformance.scenes import small_tokenizer
@@ -51,6 +50,8 @@ def tapped(subject: Subject) -> tuple[Any, tuple[Tap, ...]]:
 @cache
 def saved_model() -> ModelSpec:
     """A folder with a tiny random Llama in float64 and a tokenizer; it is gone when the process ends."""
+    from draftmux.models.checkpoint import quietly
+
     folder = _folder().name
     with quietly():
         tiny_model("llama").save_pretrained(folder)

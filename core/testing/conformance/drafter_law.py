@@ -5,94 +5,134 @@ Source of the rule: a token may be submitted or not by all that was known before
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import evolve
 
 from draftmux.noise import Stream, stream_seed, uniform
-from draftmux.protocols import DraftRequest
-from draftmux.testing.conformance.players import BUDGET, copied, room, transcripts
+from draftmux.testing.conformance.drafter_draws import (
+    DRAWS,
+    FEW,
+    NEVER,
+    NODES,
+    SURE,
+    Drawn,
+    courses,
+    drawn,
+    needs_q,
+    rows,
+    together,
+    too_often,
+)
 from draftmux.testing.conformance.report import NotApplicableError
 from draftmux.testing.conformance.scenes import said
-from draftmux.types import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from draftmux.testing.conformance.drafter_draws import Courses
     from draftmux.testing.conformance.subject import Subject
-    from draftmux.types import Context, Draft
+    from draftmux.types import Draft
 
-DRAWS = 300
-FEW = 40  # draws of one law that are enough to judge it
 LEAST = 5  # expected draws of one cell of a chi-square
-FLAT = 1e-6  # all draws are the same token
-SURE = 4.7  # standard deviations: one in a million
 
 
 def non_anticipation(subject: Subject) -> None:
     """Over many seeds, each submitted token is distributed as its row of q says, given all that was drawn before it: so
     no token was looked at before it was submitted, and q is the law it was really drawn from."""
-    _needs_q(subject)
-    for scene, played in transcripts(subject)[:2]:
-        bound = subject.bind(scene.target)
-        for transcript, budget in zip(played[1:3], (BUDGET, Budget(max_nodes=3)), strict=False):
-            opening = transcript.contexts[0]
-            laws: dict[Hashable, Any] = {}
-            drawn: dict[Hashable, Counter[int]] = defaultdict(Counter)
-            for seed in range(DRAWS):
-                _note(_draft(bound, opening, seed, budget), laws, drawn)
-            for key, counts in drawn.items():
-                _check(
-                    counts, laws[key], f"on {scene.name}, after {said(opening.tokens)}, {DRAWS} seeds: {_place(key)}"
-                )
+    needs_q(subject)
+    for course in courses(subject):
+        laws: dict[Hashable, Any] = {}
+        counted: dict[Hashable, Counter[int]] = defaultdict(Counter)
+        for drafts in course.drafts:
+            _note(drafts[0], laws, counted)
+        where = f"on {course.where}, after {said(course.contexts[0].tokens)}, {DRAWS} seeds"
+        for key, counts in counted.items():
+            _check(counts, laws[key], f"{where}: {_place(key)}")
+    _check_siblings([drafts[0] for course in courses(subject) for drafts in course.drafts])
 
 
 def fresh_noise(subject: Subject) -> None:
     """Its draws do not depend on the numbers with which verifiers decide, draw what follows a rejection, or pick the
     target's own token: those must be fresh, and the last come up again at the next step. `Stream.DRAFT` is free."""
-    _needs_q(subject)
-    scene, played = transcripts(subject)[0]
-    bound, opening = subject.bind(scene.target), played[1].contexts[0]
-    places, decisive, after, own = [], [], [], []
-    for seed in range(DRAWS):
-        draft, root = _draft(bound, opening, seed, BUDGET), len(opening.tokens)
-        rows: Any = [] if draft.q is None else np.asarray(draft.q.tolist())
-        drawn = next((node for node, row in enumerate(rows) if row.max() < 1 - FLAT), None)
-        if drawn is not None:
-            row, token, depth = rows[drawn], int(draft.tokens[drawn]), int(draft.depths[drawn])
-            places.append(row[:token].sum() + row[token] / 2)
-            decisive.append(uniform(stream_seed(seed, Stream.ACCEPT), root, drawn + 1))
-            after.append(_gumbel(stream_seed(seed, Stream.RESIDUAL), root, token))
-            own.append(_gumbel(seed, root + depth - 1, token))
-    if len(places) < FEW or np.ptp(places) < FLAT:
+    needs_q(subject)
+    decisive: dict[tuple[int, int], list[float]] = defaultdict(list)
+    after: dict[int, list[float]] = defaultdict(list)
+    own: dict[int, list[float]] = defaultdict(list)
+    for seed, draw in _firsts(courses(subject)[0]):
+        for node in range(NODES):
+            number = uniform(stream_seed(seed, Stream.ACCEPT), draw.root, node + 1)
+            decisive[draw.node, node].append((draw.place - 0.5) * (number - 0.5))
+        after[draw.node].append(_gumbel(stream_seed(seed, Stream.RESIDUAL), draw.root, draw.token))
+        own[draw.node].append(_gumbel(seed, draw.root + draw.depth - 1, draw.token))
+    if max(map(len, after.values()), default=0) < FEW:
         raise NotApplicableError("it hardly draws anything here")
-    off = abs(np.corrcoef(places, decisive)[0, 1]) * math.sqrt(len(places))
-    assert off < SURE, f"its first draw goes along with the number that accepts it ({off:.0f} standard deviations)"
-    for what, noise in (("the draw after a rejection", after), ("the target's own draw", own)):
-        off = abs(np.mean(noise) - np.euler_gamma) * math.sqrt(6 * len(noise)) / math.pi
-        assert off < SURE, f"its first draw goes along with {what} ({off:.0f} standard deviations)"
+    for (node, tested), terms in decisive.items():
+        off = together(terms)
+        what = f"the number that accepts {'it' if tested == node else f'node {tested}'}"
+        assert off < SURE, f"the draw of node {node} goes along with {what} ({off:.0f} standard deviations)"
+    for what, numbers in (("the draw after a rejection", after), ("the target's own draw", own)):
+        for node, noise in numbers.items():
+            off = abs(float(np.mean(noise)) - np.euler_gamma) * math.sqrt(6 * len(noise)) / math.pi
+            assert len(noise) < FEW or off < SURE, (
+                f"the draw of node {node} goes along with {what} ({off:.0f} standard deviations)"
+            )
+
+
+def independent_draws(subject: Subject) -> None:
+    """Over many seeds, no draw goes along with that of another node of the draft, or with one of an earlier step: each
+    node of each step has noise of its own."""
+    needs_q(subject)
+    course = courses(subject)[0]
+    pairs: dict[tuple[str, str], list[tuple[Drawn, Drawn]]] = defaultdict(list)
+    for drafts in course.drafts:
+        for one, two in itertools.combinations(drawn(course, drafts), 2):
+            pairs[str(one), str(two)].append((one, two))
+    if max(map(len, pairs.values()), default=0) < FEW:
+        raise NotApplicableError("it hardly ever draws two tokens here")
+    for (first, second), found in pairs.items():
+        off = together([(one.place - 0.5) * (two.place - 0.5) for one, two in found])
+        told = f"the draws of {first} and of {second} go together over {len(found)} seeds"
+        assert off < SURE, f"{told}: their places in their laws by {off:.0f} standard deviations"
+        chances = [float(two.row[one.token]) for one, two in found]
+        equal = sum(one.token == two.token for one, two in found)
+        assert not too_often(equal, chances), f"{told}: {equal} are the same token, and q says {sum(chances):.0f}"
+
+
+def _firsts(course: Courses) -> Iterator[tuple[int, Drawn]]:
+    """Every draw of the first step, and its seed."""
+    for seed, drafts in zip(course.seeds, course.drafts, strict=True):
+        yield from ((seed, draw) for draw in drawn(course, drafts) if draw.step == 0)
 
 
 def _gumbel(seed: int, position: int, token: int) -> float:
     return -math.log(-math.log(uniform(seed, position, token)))
 
 
-def _needs_q(subject: Subject) -> None:
-    if not subject.plugin.emits.q:
-        raise NotApplicableError("emits.q is False: its drafts are point masses, which may look at anything")
-
-
-def _draft(bound: Any, opening: Context, seed: int, budget: Budget) -> Draft:
-    """What another request with the same text drafts first; its seed and its id are its own."""
-    generation = evolve(opening.generation, temperature=0.7, seed=seed)
-    context = evolve(copied(opening), generation=generation, request_id=f"seed-{seed}")
-    [draft] = bound.propose([DraftRequest(context, bound.begin(context), room(budget, context))])
-    return draft  # type: ignore[no-any-return]
+def _check_siblings(drafts: Sequence[Draft]) -> None:
+    """A token meets the tokens of earlier siblings as often as its row says: none, if they were taken out of it."""
+    count, expected, spread = 0, 0.0, 0.0
+    for draft in drafts:
+        table = rows(draft)
+        for siblings in draft.siblings.values():
+            for place, node in enumerate(siblings):
+                before = Counter(int(draft.tokens[other]) for other in siblings[:place])
+                shares = {token: float(table[node][token]) for token in before}
+                mean = sum(times * shares[token] for token, times in before.items())
+                count += before[int(draft.tokens[node])]
+                expected += mean
+                spread += sum(times**2 * shares[token] for token, times in before.items()) - mean**2
+    never = count == 0 and expected > NEVER
+    off = abs(count - expected) / math.sqrt(spread) if spread > NEVER else 0.0
+    assert not never and off < SURE, (
+        f"siblings are the same token {count} times in {len(drafts)} drafts, and their rows of q say {expected:.0f}; "
+        "drawn without replacement, each row is the law without the tokens that were drawn before"
+    )
 
 
 def _note(draft: Draft, laws: dict[Hashable, Any], drawn: dict[Hashable, Counter[int]]) -> None:

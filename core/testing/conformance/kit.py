@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from draftmux.testing.conformance import (
     backend_checks,
+    constraint_checks,
     drafter_law,
     drafter_rules,
     drafter_text,
     router_checks,
     shared,
     verifier_checks,
+    verifier_extremes,
+    verifier_law,
 )
 from draftmux.testing.conformance.report import Checks, ConformanceError, Report, findings
 from draftmux.testing.conformance.subject import Setting, Subject, build
@@ -36,6 +39,7 @@ DRAFTER = Checks.of(
         drafter_rules.lazy_observe,
         drafter_law.non_anticipation,
         drafter_law.fresh_noise,
+        drafter_law.independent_draws,
         shared.reads_only,
         shared.no_pickle,
         drafter_rules.long_context,
@@ -67,8 +71,9 @@ VERIFIER = Checks.of(
         verifier_checks.legal_paths,
         verifier_checks.greedy_identity,
         verifier_checks.seeded_identity,
-        verifier_checks.exact_law,
-        verifier_checks.lossy_differs,
+        verifier_law.exact_law,
+        verifier_extremes.extreme_laws,
+        verifier_law.lossy_differs,
         verifier_checks.keyed_noise,
         verifier_checks.one_number_a_decision,
         verifier_checks.within_the_draft,
@@ -92,7 +97,19 @@ BACKEND = Checks.of(
         backend_checks.cost,
     ),
 )
-CHECKS = {checks.kind: checks for checks in (DRAFTER, ROUTER, VERIFIER, BACKEND)}
+CONSTRAINT = Checks.of(
+    "constraint",
+    (
+        constraint_checks.protocol,
+        constraint_checks.masks,
+        constraint_checks.moves_fit_masks,
+        constraint_checks.never_stuck,
+        constraint_checks.states_never_change,
+        constraint_checks.begins_anew,
+        constraint_checks.constrained_identity,
+    ),
+)
+CHECKS = {checks.kind: checks for checks in (DRAFTER, ROUTER, VERIFIER, BACKEND, CONSTRAINT)}
 
 
 def check_drafter(
@@ -149,6 +166,18 @@ def check_backend(
     A backend that takes a model is bound to a tiny Llama in float64 unless `setting.models` has a `target`.
     """
     return run(plan("backend", plugin, options, setting), only, skip)
+
+
+def check_constraint(
+    plugin: Any,
+    *,
+    only: Iterable[str] | None = None,
+    skip: Iterable[str] = (),
+    setting: Setting | None = None,
+    **options: Any,
+) -> Report:
+    """Check a constraint over a small byte-level tokenizer, or over the tokenizer of `setting.target`."""
+    return run(plan("constraint", plugin, options, setting), only, skip)
 
 
 def plan(kind: str, plugin: Any, options: Mapping[str, Any], setting: Setting | None = None) -> Subject:

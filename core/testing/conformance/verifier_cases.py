@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from draftmux.drafting import SequenceDrafter
 from draftmux.generation import Generation
@@ -117,15 +117,22 @@ def _context(generation: Generation, seed: int) -> Context:
 def _situation(draft: Draft, generation: Generation, seed: int) -> tuple[Context, Scores, SamplerSpy]:
     import torch
 
-    context, law = _context(generation, seed), hash_law(seed, SIZE)
+    prefix, law = _context(generation, seed).tokens.tolist(), hash_law(seed, SIZE)
     paths = [draft.tokens[draft.path_to(node)].tolist() for node in range(ROOT, len(draft))]
-    scores = Scores(torch.tensor([law((*context.tokens.tolist(), *path)) for path in paths], dtype=torch.float64))
-    rule = SamplingRule.build(generation, RuleContext(SIZE, context.prompt_length, frozenset()))
-    return context, scores, SamplerSpy(rule.at(context, draft, scores))
+    logits = torch.tensor([law((*prefix, *path)) for path in paths], dtype=torch.float64)
+    sampler = sampler_of(draft, generation, seed, logits)
+    return sampler.context, sampler.scores, SamplerSpy(sampler)
+
+
+def sampler_of(draft: Draft, generation: Generation, seed: int, logits: Any) -> Sampler:
+    """The production sampler of a request of its own, over `logits (N+1, V)` of the target."""
+    context = _context(evolve(generation, seed=generation.seed + seed), seed)
+    rule = SamplingRule.build(context.generation, RuleContext(SIZE, context.prompt_length, frozenset()))
+    return rule.at(context, draft, Scores(logits))
 
 
 class SamplerSpy:
-    """A sampler that notes nodes that are not there and keys that are asked twice."""
+    """A sampler that notes nodes that are not there, keys that are asked twice, and laws that are none."""
 
     def __init__(self, inner: Sampler) -> None:
         self._inner = inner
@@ -133,6 +140,7 @@ class SamplerSpy:
         self._before = self._seen()
         self.beyond: list[str] = []
         self.repeated: list[str] = []
+        self.broken: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
@@ -153,6 +161,8 @@ class SamplerSpy:
     def draw(self, law: Any, key: int = ROOT) -> int:
         """Note the key."""
         self._once("draw", key)
+        if not bool(((law >= 0) & law.isfinite()).all()) or not bool((law > 0).any()):
+            self.broken.append(f"sampler.draw({law.tolist()})")
         return self._inner.draw(law, key)
 
     @property

@@ -1,4 +1,4 @@
-"""Checks of a verifier: its law, and single decisions on drafts of every form that it says it accepts."""
+"""Checks of a verifier: its texts, and single decisions on drafts of every form that it says it accepts."""
 
 from __future__ import annotations
 
@@ -10,23 +10,13 @@ from draftmux.testing.conformance.drafter_text import same_text
 from draftmux.testing.conformance.report import NotApplicableError
 from draftmux.testing.conformance.scenes import asks
 from draftmux.testing.conformance.spies import generators_moved, unpickled
-from draftmux.testing.conformance.verifier_cases import SIZE, Tempting, decisions, drafters, forms
+from draftmux.testing.conformance.verifier_cases import SIZE, decisions, drafters
 from draftmux.testing.harness import assemble
-from draftmux.testing.laws import check_law, distance
 from draftmux.testing.routers import RandomRouter
-from draftmux.testing.toys import TOYS
 from draftmux.types import Accepts
 
 if TYPE_CHECKING:
     from draftmux.testing.conformance.subject import Subject
-
-SAME = 1e-6  # total variation that only rounding makes
-# Toys, and the forms of drafts that are left out there: their courses are too many for seconds.
-LEFT_OUT = {
-    "random": {"tree"},
-    "a third is 0": {"tree", "distinct tree"},
-    "ends": {"tree", "distinct tree", "branches", "distinct branches", "tree that stops"},
-}
 
 
 def declarations(subject: Subject) -> None:
@@ -56,41 +46,6 @@ def seeded_identity(subject: Subject) -> None:
     if not subject.plugin.pathwise:
         raise NotApplicableError("it is not pathwise: another text of the same law is allowed")
     _identity(subject, sampled=True)
-
-
-def exact_law(subject: Subject) -> None:
-    """Lossless: sampled, whole texts have the target's own law, by enumeration of every course it can take."""
-    _lossless(subject)
-    bound = subject.bind(subject.scenes[0].target)
-    for toy, form in _toys(subject):
-        try:
-            check_law(bound, form, TOYS[toy])
-        except AssertionError as error:
-            raise AssertionError(f"toy '{toy}', drafts '{form}': {error}") from error
-
-
-def lossy_differs(subject: Subject) -> None:
-    """Lossy: on some toy its text or its law is not the target's; otherwise it should say that it is lossless."""
-    if subject.plugin.lossless:
-        raise NotApplicableError("it is lossless")
-    scene = subject.scenes[0]
-    bound = subject.bind(scene.target)
-    try:
-        for drafter in (Tempting(scene.law), *drafters(subject.plugin.accepts, scene, []).values()):
-            same_text(
-                scene, assemble(scene.target, {"it": drafter}, verifier=bound), asks(scene.target, sampled=False), 1
-            )
-    except AssertionError:
-        return
-    if any(distance(bound, form, TOYS[toy]) > SAME for toy, form in _toys(subject)):
-        return
-    raise AssertionError("greedy and sampled, nothing differs from the target; declare lossless = True")
-
-
-def _toys(subject: Subject) -> list[tuple[str, str]]:
-    """Toy laws and forms of drafts, few enough for seconds."""
-    accepted = forms(subject.plugin.accepts)
-    return [(toy, form) for toy, left_out in LEFT_OUT.items() for form in accepted if form not in left_out]
 
 
 def legal_paths(subject: Subject) -> None:
