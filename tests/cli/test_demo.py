@@ -59,7 +59,10 @@ def test_it_brings_its_own_prompts(command: Command, pipeline: Pipeline) -> None
     assert PROMPTS[0].splitlines()[0] in result.stdout
 
 
-def test_text_that_looks_like_markup_is_shown_as_it_is(command: Command, pipeline: Pipeline) -> None:
+def test_text_that_looks_like_markup_is_shown_as_it_is(
+    command: Command, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")  # so that the path, however long, stands on one line
     path = pipeline(name="[b]odd[i].yaml")
     result = command("demo", "--pipeline", path, "--prompt", "[red]a[/b] [link", "--max-new-tokens", "4")
     assert "\n[red]a[/b] [link\n" in result.stdout

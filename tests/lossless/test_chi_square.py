@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from draftmux.testing.sampled import Noise
     from draftmux.types import Budget, Context, Draft
 
-REQUESTS = 64
+REQUESTS = 32
 LEAST = 1e-4
 CASES = [
     *(
@@ -90,7 +90,7 @@ def test_a_small_bias_is_caught() -> None:
     """What the enumeration measures as a total variation of about 0.02, the counts of the text show too."""
     off = [distance(Rejection(), Colder(), evolve(TOY, prompt=(root,))) for root in range(3)]
     assert 0.01 < min(off) < max(off) < 0.04
-    assert p_value(first_of_rounds(play(Rejection(), Colder(), requests=3 * REQUESTS // 2))) < LEAST
+    assert p_value(first_of_rounds(play(Rejection(), Colder(), requests=3 * REQUESTS))) < LEAST
 
 
 def test_noise_of_drafts_and_residuals_that_is_one_and_the_same_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
