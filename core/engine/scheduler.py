@@ -147,6 +147,12 @@ class Scheduler:
             raise RequestError("stop texts need a tokenizer, and this backend has none; use stop_ids")
         if "" in generation.stop:
             raise RequestError("an empty stop text would end every request at once; remove it from `stop`")
+        for stop in generation.stop:
+            if stop in getattr(self.tokenizer, "all_special_tokens", ()):
+                number = self.tokenizer.convert_tokens_to_ids(stop)
+                raise RequestError(
+                    f"stop text {stop!r} is a special token, which no text shows; use stop_ids: [{number}]"
+                )
 
     def _rule(self, tokens: tuple[int, ...], generation: Generation) -> SamplingRule:
         backend = self.parts.backend

@@ -9,6 +9,7 @@ import torch
 from attrs import frozen
 
 from draftmux.drafting import SequenceDrafter
+from draftmux.errors import RequestError
 from draftmux.generation import Generation
 from draftmux.routing import BaseRouter
 from draftmux.testing.constraints import Automaton
@@ -17,6 +18,7 @@ from draftmux.testing.harness import Trial, assemble, serve
 from draftmux.testing.properties import check_skip
 from draftmux.testing.reference import Ask
 from draftmux.testing.targets import hash_law, scripted
+from draftmux.testing.texts import END, byte_tokenizer
 from draftmux.tree import ROOT
 from draftmux.types import Acceptance, Accepts, Choice, Draft, Emits
 from draftmux.verifiers.block import Block
@@ -144,3 +146,11 @@ def test_a_sampled_draft_that_fails_ends_the_request_where_dropping_it_would_bia
     parts = assemble(trial.target, {"q": Failing(HALF)}, verifier=verifier, policy="skip")
     for outcome in serve(parts, trial.asks).values():
         assert (outcome.error is not None) is ends
+
+
+def test_a_special_token_as_stop_text_is_refused_with_its_id() -> None:
+    tokenizer = byte_tokenizer()
+    size = len(tokenizer)
+    target = scripted(hash_law(1, size), size, eos_ids=(tokenizer.eos_token_id,), tokenizer=tokenizer)
+    with pytest.raises(RequestError, match=rf"stop_ids: \[{tokenizer.eos_token_id}\]"):
+        serve(assemble(target), [Ask((1,), Generation(stop=[END]))])
