@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 def describe(spec: PipelineSpec) -> list[Row]:
     """Everything that a pipeline resolves to."""
-    known = _known(spec)
+    known = plugins.registry(spec.plugins)
     rows = [Row("model", name, model.source, options=_options(model)) for name, model in spec.models.items()]
     rows += [_plugin("drafter", drafter, known) for drafter in spec.drafters.values()]
     rows += [_plugin(kind, getattr(spec, kind), known) for kind in ("router", "verifier", "backend")]
@@ -45,12 +45,8 @@ def describe(spec: PipelineSpec) -> list[Row]:
 
 def generation_settings(spec: PipelineSpec) -> dict[str, Any]:
     """How a pipeline generates, as a file would write it; the constraint with its name."""
-    constraint = _constraint(spec.generation.constraint, _known(spec))
+    constraint = _constraint(spec.generation.constraint, plugins.registry(spec.plugins))
     return _options(spec.generation) | {"constraint": constraint}
-
-
-def _known(spec: PipelineSpec) -> Registry:
-    return plugins.registry() if spec.plugins is None else plugins.registry(spec.plugins)
 
 
 def _plugin(kind: str, plugin: PluginSpec, known: Registry) -> Row:

@@ -58,8 +58,11 @@ def _refuse_errors(matcher: Any) -> None:
 class Grammar(ABC):
     """A constraint that compiles to an llguidance grammar. RequestError at once when the grammar is faulty."""
 
+    _compiled: str = field(init=False, repr=False, eq=False)  # once, so that a file is read when the grammar is written
+
     def __attrs_post_init__(self) -> None:
-        fault = _llguidance().LLMatcher.validate_grammar(self.compile())
+        object.__setattr__(self, "_compiled", self.compile())
+        fault = _llguidance().LLMatcher.validate_grammar(self._compiled)
         if fault and not fault.startswith("WARNING"):
             raise RequestError(f"{type(self).__name__}: {_first_line(fault)}")
 
@@ -69,7 +72,7 @@ class Grammar(ABC):
 
     def begin(self, vocabulary: Vocabulary) -> GrammarState:
         """The state before the first token; RequestError when the grammar is too much for llguidance."""
-        matcher = _llguidance().LLMatcher(_tokenizer(vocabulary), self.compile(), log_level=0)
+        matcher = _llguidance().LLMatcher(_tokenizer(vocabulary), self._compiled, log_level=0)
         _refuse_errors(matcher)
         return GrammarState(matcher, vocabulary)
 

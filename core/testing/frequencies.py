@@ -18,13 +18,15 @@ from draftmux.generation import Generation
 from draftmux.testing.harness import assemble, serve
 from draftmux.testing.reference import Ask
 from draftmux.testing.routers import Watching
-from draftmux.testing.sampled import SampledTree
+from draftmux.testing.sampled import Grown, SampledDrafter, SampledTree
 from draftmux.testing.toys import Toy
+from draftmux.tree import ROOT
+from draftmux.types import Emits
 
 if TYPE_CHECKING:
     from draftmux.protocols import Verifier
-    from draftmux.testing.sampled import SampledDrafter
-    from draftmux.types import Step
+    from draftmux.testing.sampled import Noise
+    from draftmux.types import Budget, Context, Draft, Step
 
 P = ((0.5, 0.3, 0.2), (0.1, 0.6, 0.3), (0.35, 0.25, 0.4))
 Q = ((0.2, 0.2, 0.6), (0.3, 0.4, 0.3), (0.6, 0.2, 0.2))
@@ -83,3 +85,17 @@ def _double(number: float) -> torch.Tensor:
 
 
 CHAIN, TREE = SampledTree(TOY.q, (1, 1)), SampledTree(TOY.q, (2, 1), replace=False)
+
+
+class Colder(SampledDrafter):
+    """Draws one token a little colder than the q it claims: a bias of about 0.02, which counts must show."""
+
+    emits = Emits(q=True)
+
+    def grow(self, context: Context, budget: Budget, noise: Noise) -> Draft:
+        """One token."""
+        grown = Grown(tuple(context.tokens.tolist()))
+        law = torch.tensor(TOY.q(grown.prefix), dtype=torch.float64)
+        if budget.max_depth:
+            grown.add(ROOT, noise.draw(law**1.25, 0), law)
+        return grown.draft()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 from attrs import define, field, frozen
 
 from draftmux.drafting import SequenceDrafter
-from draftmux.noise import Stream, gumbel, stream_seed
+from draftmux.noise import Stream, draw, stream_seed
 from draftmux.tree import ROOT
 from draftmux.types import Budget, Context, Draft, Emits
 
@@ -48,12 +48,11 @@ class KeyedNoise:
 
     def draw(self, law: Tensor, key: int) -> int:
         """From the drafters' own stream."""
-        noise = gumbel(stream_seed(self.seed, Stream.DRAFT, key + 1), self.root, len(law), law.device)
-        return int((law.log() + noise).argmax())
+        return draw(law, stream_seed(self.seed, Stream.DRAFT, key + 1), self.root)
 
     def pick(self, law: Tensor, depth: int) -> int:
         """From the target's stream."""
-        return int((law.log() + gumbel(self.seed, self.root + depth, len(law), law.device)).argmax())
+        return draw(law, self.seed, self.root + depth)
 
 
 class SampledDrafter(SequenceDrafter):

@@ -14,10 +14,7 @@ import sys
 import click
 import torch
 
-from draftmux.testing.frequencies import CHAIN, TOKENS, TOY, TREE, first_of_rounds, p_value, pairs, play
-from draftmux.testing.sampled import Grown, Noise, SampledDrafter
-from draftmux.tree import ROOT
-from draftmux.types import Budget, Context, Draft, Emits
+from draftmux.testing.frequencies import CHAIN, TOKENS, TREE, Colder, first_of_rounds, p_value, pairs, play
 from draftmux.verifiers.block import Block
 from draftmux.verifiers.exact_match import ExactMatch
 from draftmux.verifiers.rejection import Rejection
@@ -33,20 +30,6 @@ CASES = {
     "rejection, tree": (Rejection(), TREE),
     "traversal, tree": (Traversal(), TREE),
 }
-
-
-class Colder(SampledDrafter):
-    """Draws a little colder than the q it claims."""
-
-    emits = Emits(q=True)
-
-    def grow(self, context: Context, budget: Budget, noise: Noise) -> Draft:
-        """One token."""
-        grown = Grown(tuple(context.tokens.tolist()))
-        law = torch.tensor(TOY.q(grown.prefix), dtype=torch.float64)
-        if budget.max_depth:
-            grown.add(ROOT, noise.draw(law**1.25, 0), law)
-        return grown.draft()
 
 
 @click.command()

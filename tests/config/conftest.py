@@ -320,7 +320,7 @@ def fakes() -> Iterator[Registry]:
     """The registry of this file in place of the installed one."""
     registry = fake_registry()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(draftmux.plugins, "registry", lambda: registry)
+        patch.setattr(draftmux.plugins, "registry", lambda packages=None: registry)
         yield registry
 
 

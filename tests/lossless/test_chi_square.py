@@ -9,10 +9,10 @@ import math
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
 from attrs import evolve
 
-from draftmux.noise import Stream, gumbel, stream_seed
+from draftmux import noise
+from draftmux.noise import Stream, stream_seed
 from draftmux.sampling import Sampler
 from draftmux.testing.frequencies import (
     CHAIN,
@@ -20,6 +20,7 @@ from draftmux.testing.frequencies import (
     TOKENS,
     TOY,
     TREE,
+    Colder,
     Played,
     first_of_rounds,
     p_value,
@@ -27,19 +28,19 @@ from draftmux.testing.frequencies import (
     play,
 )
 from draftmux.testing.laws import Trial, distance
-from draftmux.testing.sampled import Grown, SampledDrafter, SampledTree
+from draftmux.testing.sampled import SampledTree
 from draftmux.testing.toys import Toy
 from draftmux.tree import ROOT
-from draftmux.types import Emits
 from draftmux.verifiers.block import Block
 from draftmux.verifiers.exact_match import ExactMatch
 from draftmux.verifiers.rejection import Rejection
 from draftmux.verifiers.traversal import Traversal
 
 if TYPE_CHECKING:
+    import torch
+
     from draftmux.protocols import Verifier
-    from draftmux.testing.sampled import Noise
-    from draftmux.types import Budget, Context, Draft
+    from draftmux.testing.sampled import SampledDrafter
 
 REQUESTS = 32
 LEAST = 1e-4
@@ -73,19 +74,6 @@ def check_accepted(played: Played, verifier: Verifier, drafter: SampledDrafter, 
     assert abs(sum(lengths) / len(lengths) - mean) < 4 * error
 
 
-class Colder(SampledDrafter):
-    """Draws a little colder than the q it claims."""
-
-    emits = Emits(q=True)
-
-    def grow(self, context: Context, budget: Budget, noise: Noise) -> Draft:
-        grown = Grown(tuple(context.tokens.tolist()))
-        law = torch.tensor(TOY.q(grown.prefix), dtype=torch.float64)
-        if budget.max_depth:
-            grown.add(ROOT, noise.draw(law**1.25, 0), law)
-        return grown.draft()
-
-
 def test_a_small_bias_is_caught() -> None:
     """What the enumeration measures as a total variation of about 0.02, the counts of the text show too."""
     off = [distance(Rejection(), Colder(), evolve(TOY, prompt=(root,))) for root in range(3)]
@@ -96,7 +84,7 @@ def test_a_small_bias_is_caught() -> None:
 def test_noise_of_drafts_and_residuals_that_is_one_and_the_same_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def draw(sampler: Sampler, law: torch.Tensor, key: int = ROOT) -> int:
         seed = stream_seed(sampler.rule.seed, Stream.DRAFT, key + 2)
-        return int((law.log() + gumbel(seed, len(sampler.context.tokens), len(law))).argmax())
+        return noise.draw(law, seed, len(sampler.context.tokens))
 
     monkeypatch.setattr(Sampler, "draw", draw)
     assert p_value(pairs(play(Rejection(), CHAIN, requests=16))) < LEAST

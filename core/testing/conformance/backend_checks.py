@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, field
 
 from draftmux.backends.transformers.support import tolerance, tree_error
 from draftmux.protocols import BoundBackend, Row, lacking
@@ -16,6 +16,7 @@ from draftmux.testing.conformance.backends import bound, tapped
 from draftmux.testing.conformance.report import NotApplicableError
 from draftmux.testing.conformance.scenes import said
 from draftmux.testing.drafters import grow_tree
+from draftmux.testing.properties import Fed
 from draftmux.types import Budget, Draft
 
 if TYPE_CHECKING:
@@ -63,14 +64,6 @@ class Plain:
             f"{where}, after {said(prefix)}: logits are off by {error:.2g} (relative) from decoding one token at a "
             f"time; {tolerance(expected.dtype):.0e} is allowed in {expected.dtype}"
         )
-
-
-@frozen(eq=False)
-class Fed:
-    """An open sequence, and its committed tokens."""
-
-    handle: Any
-    tokens: list[int]
 
 
 @define(eq=False)
