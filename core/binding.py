@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
+from draftmux.config.classes import option_fields
 from draftmux.engine.guard import Guard
 from draftmux.engine.step import Parts
 from draftmux.errors import DraftmuxError, PluginError, from_outside
 from draftmux.protocols import Drafter, Resources, Router, Verifier, lacking
-from draftmux.types import UNLIMITED, Budget
+from draftmux.types import AUTO, Budget
 
 if TYPE_CHECKING:
     from draftmux.config.spec import PipelineSpec, PluginSpec
@@ -70,9 +71,16 @@ def bind_parts(spec: PipelineSpec, backend: BoundBackend, lender: Parts | None =
     router, verifier = _bind(spec.router, Router, resources), _bind(spec.verifier, Verifier, resources)
     lock = lender.lock if lender is not None else RLock()
     parts = Parts(backend, MappingProxyType(chosen), router, verifier, Guard(spec.on_plugin_error), lock)
-    if chosen and getattr(spec.router.plugin, "budget", Budget()).max_nodes == UNLIMITED:
-        parts.affordable(Budget())  # measures the cost curve now, so that no request pays for it
+    if chosen and _follows_cost(spec.router.plugin):
+        backend.cost(0)  # measures the cost curve now, so that no request pays for it
     return parts
+
+
+def _follows_cost(router: Any) -> bool:
+    """Whether some budget of the router's options is open or `auto`."""
+    given = [getattr(router, option.name) for option in option_fields(type(router))]
+    budgets = [budget for budget in given if isinstance(budget, Budget)] or [Budget()]
+    return any(budget.max_nodes >= AUTO for budget in budgets)
 
 
 def _bind_drafters(spec: PipelineSpec, resources: Resources) -> dict[str, Any]:

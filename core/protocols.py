@@ -191,7 +191,7 @@ class BoundBackend(Protocol):
         ...
 
     def score(self, rows: Sequence[Row]) -> list[Scores]:
-        """One target pass over the root and the draft of every row."""
+        """One target pass over the root and the draft of every row. The next pass may overwrite what it returns."""
         ...
 
     def commit(self, sequence: Any, path: Sequence[int]) -> None:

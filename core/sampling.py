@@ -9,6 +9,7 @@ argmax(log p + Gumbel noise) gives the same text for the same seed, whatever the
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,13 +22,15 @@ from draftmux.processors import RuleContext, processors, warpers
 from draftmux.tree import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
     from draftmux.generation import Generation
     from draftmux.protocols import ConstraintState
     from draftmux.types import Context, Draft, Scores
 
-__all__ = ["RuleContext", "Sampler", "SamplingRule"]
+__all__ = ["RuleContext", "Sampler", "SamplingRule", "fetch_picks"]
 
 
 @frozen(eq=False)
@@ -69,19 +72,38 @@ class Sampler:
     scores: Scores
     constrained: Constrained | None = None
     dead_ends: dict[int, DraftmuxError] = field(factory=dict, init=False)  # node -> why no token can follow it
-    _best: list[int] | None = field(default=None, init=False)
+    _picks: Sequence[int] | None = field(default=None, init=False)  # of the root and all nodes; -1 where none can be
     _processed: dict[int, Tensor] = field(factory=dict, init=False)
     _laws: dict[int, Tensor] = field(factory=dict, init=False)
 
     def pick(self, node: int) -> int:
         """The token plain decoding would put after `node`: the likeliest (lowest id on ties), or the seeded draw."""
-        if self.rule.greedy and not self.rule.processors and self.constrained is None:
-            return self._raw_best(node)
+        if self._picks is None and self.plain:
+            fetch_picks([self])
+        if self._picks is not None:
+            token = self._picks[node + 1]
+            return token if token >= 0 or self._alive(node, math.nan) else 0
+        value, best = self._noisy(node).max(-1)
+        return int(best) if self._alive(node, float(value)) else 0
+
+    @property
+    def plain(self) -> bool:
+        """Whether the pick is the likeliest token of the target's own law."""
+        return self.rule.greedy and not self.rule.processors and self.constrained is None
+
+    def all_picks(self) -> Tensor:
+        """`(N+1,)` on the device: the picks after the root and after all nodes; -1 where no token can follow."""
+        nodes = range(ROOT, len(self.draft))
+        rows = self.scores.logits if self.plain else torch.stack([self._noisy(node) for node in nodes])
+        values, tokens = rows.max(-1)
+        return torch.where(values.isfinite(), tokens, -1)
+
+    def _noisy(self, node: int) -> Tensor:
+        """Logits `(V,)` whose largest is the pick."""
         logits = self.logits(node)
-        if not self.rule.greedy:
-            logits = logits + gumbel(self.rule.seed, self.position(node), len(logits), logits.device)
-        value, token = logits.max(-1)
-        return int(token) if self._alive(node, float(value)) else 0
+        if self.rule.greedy:
+            return logits
+        return logits + gumbel(self.rule.seed, self.position(node), len(logits), logits.device)
 
     def logits(self, node: int) -> Tensor:
         """Processed logits `(V,)` after `node`, in float32 or better; when sampling, softmax of them is p."""
@@ -122,14 +144,6 @@ class Sampler:
         """Absolute index that the token after `node` will have."""
         depth = 0 if node == ROOT else int(self.draft.depths[node])
         return len(self.context.tokens) + depth
-
-    def _raw_best(self, node: int) -> int:
-        if self._best is None:
-            values, tokens = self.scores.logits.max(-1)
-            # One copy from the device for all rows; a row without a finite best shows as -1.
-            self._best = torch.where(values.isfinite(), tokens, -1).tolist()
-        token = self._best[node + 1]
-        return token if token >= 0 or self._alive(node, math.nan) else 0
 
     def _law(self, node: int) -> Tensor:
         if self.rule.greedy:
@@ -189,6 +203,25 @@ class Sampler:
         except DraftmuxError as error:
             self.dead_ends[node] = error
             return torch.zeros(size, dtype=torch.bool)
+
+
+def fetch_picks(samplers: Sequence[Sampler], sampled: bool = False) -> None:
+    """Copy picks of all rows from the device, once for a whole batch: those of plain greedy requests, which cost one
+    pass over the logits, and with `sampled` the others too.
+
+    On the host it pays to make the others when they are asked for. A constraint is stepped on the host, so picks under
+    one are made one by one everywhere.
+    """
+    chosen = [s for s in samplers if s.plain or (sampled and s.constrained is None and not on_host(s.scores.logits))]
+    if chosen:
+        picks = iter(torch.cat([sampler.all_picks() for sampler in chosen]).tolist())
+        for sampler in chosen:
+            sampler._picks = list(islice(picks, len(sampler.draft) + 1))
+
+
+def on_host(logits: Tensor) -> bool:
+    """Whether reading them takes no copy from a device."""
+    return logits.device.type == "cpu"
 
 
 def _upcast(row: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 TAP_KINDS = ("attn_out", "resid_mid", "mlp_out", "resid_post")
 UNLIMITED = 1 << 30
+AUTO = UNLIMITED - 1  # a size that whoever does not know its meaning takes for no limit
 
 
 @frozen(order=True)
@@ -54,9 +55,13 @@ class Tap:
 
 @frozen
 class Budget:
-    """How much one draft may hold: nodes in all, nodes on a path, branches (leaves)."""
+    """How much one draft may hold: nodes in all (`AUTO`: as many as pay so far), nodes on a path, branches (leaves)."""
 
-    max_nodes: int = field(default=UNLIMITED, validator=ge(0), metadata={"minimum": 0, "help": "drafted nodes in all"})
+    max_nodes: int = field(
+        default=UNLIMITED,
+        validator=ge(0),
+        metadata={"minimum": 0, "words": {"auto": AUTO}, "help": "drafted nodes in all; auto: as many as pay so far"},
+    )
     max_depth: int = field(
         default=UNLIMITED, validator=ge(0), metadata={"minimum": 0, "help": "drafted nodes on one path"}
     )
@@ -248,6 +253,7 @@ class Context:
     `tokens (T,)` are all committed ids; the last one is the root, which has not been through the target yet.
     `taps` are the states `(rows, d)` of the positions that the last pass committed (the whole prompt but its last
     token, before the first step); the last row is the newest. `remaining` counts the tokens the request may still get.
+    `draft_seconds`: what a `propose` of each drafter that was asked has taken for this sequence, on average.
     """
 
     request_id: str
@@ -257,6 +263,7 @@ class Context:
     taps: Mapping[Tap, Tensor]
     history: Sequence[Step]
     generation: Generation
+    draft_seconds: Mapping[str, float] = field(factory=dict)
 
 
 @frozen

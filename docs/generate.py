@@ -150,7 +150,8 @@ def _type(attribute: attrs.Attribute[Any]) -> str:
     """The annotation; choices instead of `Literal[…]`, and in files a plugin is a mapping with `use`."""
     written = attribute.type if isinstance(attribute.type, str) else getattr(attribute.type, "__name__", "Any")
     written = re.sub(r"Literal\[([^]]*)\]", lambda found: " | ".join(re.findall(r"\w+", found[1])), written)
-    return written.replace("PluginSpec", "{use: NAME, …}")
+    written = written.replace("PluginSpec", "{use: NAME, …}")
+    return " | ".join((written, *attribute.metadata.get("words", ())))
 
 
 def _default(attribute: attrs.Attribute[Any], write: Callable[[Any], str] = json.dumps) -> str:

@@ -13,6 +13,7 @@ import torch
 from attrs import frozen
 from transformers import GenerationConfig, LogitsProcessorList
 
+from draftmux.backends.transformers.backend import TransformersBackend
 from draftmux.bench.comparable import PLAIN, PROMPT_LOOKUP, TRANSFORMERS
 from draftmux.binding import wanted_taps
 from draftmux.engine.scheduler import Scheduler
@@ -183,13 +184,26 @@ def line_up(specs: Mapping[str, PipelineSpec], with_transformers: bool = False) 
         built[name] = Pipeline.build(wanted[name], share=built.get(order[0]))
     backend = built[PLAIN].parts.backend
     contenders: list[Contender] = [PipelineContender(name, built[name]) for name in wanted]
+    targets = {id(pipeline.parts.backend) for pipeline in built.values()}
     if with_transformers:
-        contenders += _baselines(backend, spec)
-    copies = len({id(pipeline.parts.backend) for pipeline in built.values()})
+        _check_baseline(backend, spec)
+        reference = as_transformers_runs_it(backend, spec)
+        targets.add(id(reference))
+        contenders.append(TransformersContender(TRANSFORMERS, reference))
+        contenders.append(TransformersContender(PROMPT_LOOKUP, reference, LOOKUP_TOKENS))
+    copies = len(targets)
     return LineUp(tuple(contenders), backend, spec.generation, copies)
 
 
-def _baselines(backend: Any, spec: PipelineSpec) -> list[Contender]:
+def as_transformers_runs_it(backend: Any, spec: PipelineSpec) -> Any:
+    """A target whose model is as transformers loads it: the backend's own, or a copy where that has packed weights."""
+    target = spec.models.get("target")
+    if target is None or getattr(backend, "pristine", True):
+        return backend
+    return TransformersBackend(self_check=False).bind(target, ())
+
+
+def _check_baseline(backend: Any, spec: PipelineSpec) -> None:
     if not hasattr(getattr(backend, "model", None), "generate"):
         raise PipelineError(
             [
@@ -204,4 +218,3 @@ def _baselines(backend: Any, spec: PipelineSpec) -> list[Contender]:
                 f"out --baseline {TRANSFORMERS}, or generation.constraint"
             ]
         )
-    return [TransformersContender(TRANSFORMERS, backend), TransformersContender(PROMPT_LOOKUP, backend, LOOKUP_TOKENS)]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from draftmux.bench.plot import DARK, LIGHT, draw_each
 from draftmux.bench.table import interval_text, no_difference, number, percent, times
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from draftmux.bench.agreement import Agreement, Difference
+    from draftmux.bench.plot import Theme
     from draftmux.bench.summary import Report
 
 SHOWN = 50  # differing prompts a contender; the JSON file has all
@@ -48,17 +50,33 @@ class Comparison:
 
 def render(report: Report, tokenizer: Any) -> str:
     """The page. `tokenizer` turns tokens into text; without one they are shown as ids."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = page_environment()
     environment.filters.update(number=number, percent=percent, times=times, interval=interval_text)
     environment.tests["no_difference"] = no_difference
-    template = environment.from_string(files("draftmux.bench").joinpath("report.html.j2").read_text("utf-8"))
     positions = max((len(run.acceptance_by_position) for run in report.runs), default=0)
-    return template.render(
+    return environment.get_template("report.html.j2").render(
         report=report,
         positions=range(positions),
-        charts=list(zip(*(map(_data_uri, draw_each(report, theme)) for theme in (LIGHT, DARK)), strict=True)),
+        charts=in_both_themes(partial(draw_each, report)),
         comparisons=list(_comparisons(report, tokenizer)),
     )
+
+
+def page_environment() -> Environment:
+    """Where the templates of pages are found; all of them escape what they are given."""
+    return Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(lambda name: files("draftmux.bench").joinpath(name).read_text("utf-8")),
+    )
+
+
+def in_both_themes(draw: Callable[[Theme], Sequence[bytes]]) -> list[tuple[str, str]]:
+    """Each chart as data for light and for dark pages."""
+    light, dark = (map(_data_uri, draw(theme)) for theme in (LIGHT, DARK))
+    return list(zip(light, dark, strict=True))
 
 
 def _comparisons(report: Report, tokenizer: Any) -> Sequence[Comparison]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import platform
 import sys
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from draftmux.machine import cpu_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,16 +33,6 @@ def describe(backend: Any, dtype: str) -> dict[str, Any]:
         "peak_gpu_memory_bytes": torch.cuda.max_memory_allocated(backend.device) if cuda else None,
     }
     return {"line": _line(facts), **facts}
-
-
-def cpu_model() -> str:
-    """The processor's name as the system gives it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or platform.machine()
 
 
 def _line(facts: Mapping[str, Any]) -> str:

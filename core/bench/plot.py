@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from io import BytesIO
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from draftmux.bench.summary import Report, Run
 
@@ -43,14 +44,19 @@ def _drafting(report: Report) -> list[Run]:
 
 
 def _png(report: Report, theme: Theme, charts: Sequence[Any]) -> bytes:
+    colours = {run.pipeline: COLOURS[i % len(COLOURS)] for i, run in enumerate(report.runs)}
+    height = max(3.4, 1.4 + 0.42 * len(report.runs))
+    return png([partial(chart, report=report, colours=colours, theme=theme) for chart in charts], theme, height)
+
+
+def png(charts: Sequence[Callable[[Any], None]], theme: Theme, height: float = 3.4) -> bytes:
+    """Charts side by side, each drawn by a function of its axes; the PNG file's bytes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    colours = {run.pipeline: COLOURS[i % len(COLOURS)] for i, run in enumerate(report.runs)}
-    size = (5.6 * len(charts), max(3.4, 1.4 + 0.42 * len(report.runs)))
-    figure = Figure(figsize=size, layout="constrained", facecolor=theme.paper, dpi=150)
+    figure = Figure(figsize=(5.6 * len(charts), height), layout="constrained", facecolor=theme.paper, dpi=150)
     for axes, chart in zip(figure.subplots(1, len(charts), squeeze=False)[0], charts, strict=True):
-        chart(axes, report, colours, theme)
+        chart(axes)
     buffer = BytesIO()
     FigureCanvasAgg(figure)
     figure.savefig(buffer, format="png")
@@ -70,7 +76,7 @@ def _bars(axes: Any, report: Report, colours: dict[str, str], theme: Theme) -> N
     axes.invert_yaxis()
     axes.margins(x=0.15)
     axes.set_xlim(left=0)
-    _dress(axes, "Speed-up over plain decoding, 95 % interval", theme)
+    dress(axes, "Speed-up over plain decoding, 95 % interval", theme)
 
 
 def _offset(theme: Theme) -> dict[str, Any]:
@@ -86,10 +92,11 @@ def _positions(axes: Any, report: Report, colours: dict[str, str], theme: Theme)
     axes.set_xlabel("position in the draft", color=theme.ink)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(facecolor=theme.paper, edgecolor="none", labelcolor=theme.ink, fontsize=9)
-    _dress(axes, "Drafted tokens accepted, by position", theme)
+    dress(axes, "Drafted tokens accepted, by position", theme)
 
 
-def _dress(axes: Any, title: str, theme: Theme) -> None:
+def dress(axes: Any, title: str, theme: Theme) -> None:
+    """Title and colours."""
     axes.set_facecolor(theme.paper)
     axes.set_title(title, color=theme.ink, fontsize=11, loc="left")
     axes.tick_params(colors=theme.ink, labelsize=9)

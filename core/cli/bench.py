@@ -20,10 +20,14 @@ from draftmux.cli.output import Twin, write
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rich.console import Console
+
     from draftmux.bench.contenders import LineUp
-    from draftmux.bench.run import Tick
+    from draftmux.bench.cost import CostReport
     from draftmux.bench.suites import Suite
     from draftmux.bench.summary import Report
+
+    Files = Iterator[tuple[str, Callable[[Path], object]]]  # each by its option, and how it is made
 
 ARGUMENTS = "draftmux.bench.arguments"
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -58,10 +62,13 @@ class Options:
     repeat: int
     batch: int
     seed: int
+    cost: bool
 
     def check(self) -> None:
         """UsageError for options that do not go together, before anything expensive is done."""
-        if (self.suite is None) == (self.prompts is None):
+        if self.cost:
+            self._check_cost()
+        elif (self.suite is None) == (self.prompts is None):
             raise click.UsageError("give one of --suite NAME and --prompts FILE.jsonl")
         if self.baseline is not None and self.batch > 1:
             raise click.UsageError(f"--baseline {self.baseline} runs prompt by prompt; leave out --batch {self.batch}")
@@ -69,6 +76,13 @@ class Options:
             path: Path | None = getattr(self, name)
             if path is not None and not os.path.isdir(path.absolute().parent):
                 raise click.UsageError(f"--{name} {path}: there is no folder {path.absolute().parent}; create it first")
+
+    def _check_cost(self) -> None:
+        for name in ("suite", "prompts", "limit", "max_new_tokens", "baseline"):
+            if getattr(self, name) is not None:
+                raise click.UsageError(f"--cost runs no prompts; leave out --{name.replace('_', '-')}")
+        if len(self.pipelines) > 1:
+            raise click.UsageError("--cost measures the target of one pipeline; name just one")
 
 
 @click.command("bench", cls=_Recorded)
@@ -86,6 +100,7 @@ class Options:
 @click.option("--warmup", type=COUNT, default=3, show_default=True, help="Requests a contender that do not count.")
 @click.option("--repeat", type=POSITIVE, default=1, show_default=True, help="Runs of each prompt by each contender.")
 @click.option("--batch", type=POSITIVE, default=1, show_default=True, help="Prompts that run together.")
+@click.option("--cost", is_flag=True, help="Measure what a target pass costs by its rows instead; takes no prompts.")
 @click.option("--seed", type=COUNT, default=0, show_default=True, help="Draws orders and bootstrap samples.")
 @set_option
 @threads_option
@@ -96,12 +111,17 @@ def bench(context: click.Context, /, **given: Any) -> None:
     Each prompt is run by every contender before the next one, in an order drawn anew, all on one loaded target: plain
     decoding (the first pipeline without drafters), each PIPELINE (a file, or a shipped pipeline's name), and with
     --baseline transformers' own generate. An interrupt reports what has been measured so far.
+
+    With --cost no prompts are run: passes of PIPELINE's target over 1 to 208 rows are timed, which budgets without
+    `max_nodes` and with `max_nodes: auto` follow. What is measured replaces what was remembered of this target.
     """
     options = Options(**given)
     options.check()
+    command = shlex.join(["draftmux", "bench", *context.meta[ARGUMENTS]])
+    if options.cost:
+        context.exit(1 if _cost(options, command) else 0)
     suite = _suite(options)
     line_up, generation = _line_up(options)
-    command = shlex.join(["draftmux", "bench", *context.meta[ARGUMENTS]])
     report, error = _measure(options, line_up, suite, generation, command)
     lost = _write(report, options, line_up.tokenizer)
     if error is not None:
@@ -113,6 +133,41 @@ def bench(context: click.Context, /, **given: Any) -> None:
 def _suite(options: Options) -> Suite:
     suite = SUITES[options.suite]() if options.suite is not None else from_file(options.prompts or Path())
     return suite.first(options.limit)
+
+
+def _cost(options: Options, command: str) -> list[str]:
+    """Measure the target of the one pipeline, and write what was asked for. Gives what could not be written."""
+    from draftmux.config.load import read_pipeline
+
+    spec = read_pipeline(options.pipelines[0], options.overrides)
+
+    from draftmux.bench.agreement import logits_dtype
+    from draftmux.bench.cost import REPEATS, CostReport, print_cost
+    from draftmux.bench.machine import describe
+    from draftmux.binding import bind_backend
+    from draftmux.cost_cache import keep
+    from draftmux.costs import measure_backend
+
+    use_threads(options.threads)
+    backend = bind_backend(spec)
+    with _progress(None) as tick:
+        curve = measure_backend(backend, REPEATS, lambda done, total: tick(done, "timing passes", total))
+    keep(getattr(backend, "cost_key", None), curve)
+    target = spec.models["target"].source if "target" in spec.models else spec.backend.use
+    settings = {"measured": datetime.now(UTC).isoformat(timespec="seconds"), "backend": spec.backend.use}
+    machine = describe(backend, logits_dtype(backend))
+    report = CostReport(spec.origin, target, curve, settings, machine, command)
+    return _deliver(options, _cost_files(report), partial(print_cost, report))
+
+
+def _cost_files(report: CostReport) -> Files:
+    from draftmux.bench.cost import draw_cost, render_cost, write_cost
+
+    yield from (
+        ("json", partial(write_cost, report)),
+        ("plot", lambda path: path.write_bytes(draw_cost(report))),
+        ("html", lambda path: path.write_text(render_cost(report), "utf-8")),
+    )
 
 
 def _line_up(options: Options) -> tuple[LineUp, dict[str, Any]]:
@@ -158,7 +213,7 @@ def _measure(
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Tick]:
+def _progress(total: int | None) -> Iterator[Callable[..., None]]:
     """A bar on standard error."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -166,18 +221,22 @@ def _progress(total: int) -> Iterator[Tick]:
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=total)
-        yield lambda done, what: progress.update(task, completed=done, description=what)
+        yield lambda done, what, of=total: progress.update(task, completed=done, description=what, total=of)
 
 
 def _write(report: Report, options: Options, tokenizer: Any) -> list[str]:
+    from draftmux.bench.table import print_report
+
+    return _deliver(options, _files(report, tokenizer), partial(print_report, report))
+
+
+def _deliver(options: Options, files: Files, show: Callable[[Console], None]) -> list[str]:
     """Files first: they must not depend on a terminal that may be gone. Says and gives what could not be written."""
     from rich.console import Console
 
-    from draftmux.bench.table import print_report
-
-    lost = [told for name, save in _files(report, tokenizer) if (told := _saved(name, getattr(options, name), save))]
+    lost = [told for name, save in files if (told := _saved(name, getattr(options, name), save))]
     shown = Twin()
-    print_report(report, Console(file=shown))
+    show(Console(file=shown))
     try:
         write(shown.getvalue())
     finally:
@@ -186,7 +245,7 @@ def _write(report: Report, options: Options, tokenizer: Any) -> list[str]:
     return lost
 
 
-def _files(report: Report, tokenizer: Any) -> Iterator[tuple[str, Callable[[Path], object]]]:
+def _files(report: Report, tokenizer: Any) -> Files:
     """Each file by its option, and how it is made."""
     from draftmux.bench.report import write_json
 

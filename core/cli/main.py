@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 import draftmux
+from draftmux.backends.parallel.ranks import one_voice
 from draftmux.errors import DraftmuxError
 
 COMMANDS = {
@@ -48,7 +49,8 @@ class Commands(click.Group):
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run from the command line. What click prints itself, such as help, may meet a full disk as well."""
         try:
-            return super().main(*args, **extra)
+            with one_voice():
+                return super().main(*args, **extra)
         except OSError:
             from draftmux.cli.output import write
 

@@ -29,6 +29,7 @@ from draftmux.config.shapes import (
     Parsed,
     Shape,
     Table,
+    Worded,
 )
 from draftmux.errors import PluginError, did_you_mean, from_outside, said
 
@@ -186,6 +187,8 @@ def field_option(cls: type, name: str) -> Option:
         raise PluginError(f"option '{name}' of class {cls.__qualname__}: {said(error)}") from error
     if choices := attribute.metadata.get("choices"):
         shape = Choice(shape, tuple(choices))
+    if words := attribute.metadata.get("words"):
+        shape = Worded(shape, dict(words))
     return Option(shape, attribute.default is attrs.NOTHING, _notes(attribute))
 
 

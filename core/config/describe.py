@@ -71,7 +71,13 @@ def _constraint(constraint: Any, known: Registry) -> dict[str, Any] | None:
 
 
 def _options(plugin: Any) -> dict[str, Any]:
-    return {option.name: _plain(getattr(plugin, option.name)) for option in option_fields(type(plugin))}
+    return {option.name: _written(option, getattr(plugin, option.name)) for option in option_fields(type(plugin))}
+
+
+def _written(option: attrs.Attribute[Any], value: Any) -> Any:
+    """The value, or the word that stands for it."""
+    words: dict[str, Any] = option.metadata.get("words") or {}
+    return next((word for word, meaning in words.items() if meaning == value), _plain(value))
 
 
 def _plain(value: Any) -> Any:

@@ -124,7 +124,7 @@ def _place(node: Node, *keys: str) -> Place:
 
 def _with_defaults(root: Mapping, origin: str, registry: Registry, faults: Faults) -> Mapping:
     """The file with the plugins that it leaves out. These stand in no line."""
-    defaults: dict[str, Any] = {"verifier": {"use": "exact-match"}, "backend": {"use": "transformers"}}
+    defaults: dict[str, Any] = {"verifier": {"use": "exact-match"}, "backend": {"use": "static"}}
     drafters = sorted(_names(root, "drafters") or ())
     if len(drafters) < 2:
         defaults["router"] = {"use": "fixed", "drafter": drafters[0] if drafters else None}

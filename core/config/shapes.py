@@ -186,6 +186,34 @@ class Either(Shape):
 
 
 @frozen
+class Worded(Shape):
+    """A value of another shape, or a word that stands for one."""
+
+    base: Shape
+    words: dict[str, Any]
+
+    @property
+    def wanted(self) -> str:
+        return " or ".join((self.base.wanted, *self.words))
+
+    def fits(self, node: Node) -> bool:
+        return self.base.fits(node) or TEXT.fits(node)
+
+    def make(self, entry: Entry, path: str, faults: Faults) -> Any:
+        if not TEXT.fits(entry.node):
+            return self.base.build(entry, path, faults)
+        word = plain(entry.node)
+        if word in self.words:
+            return self.words[word]
+        hint = did_you_mean(word, self.words)
+        faults.add(entry.node.place, f"{path} must be {self.wanted}, not {show(entry.node)}{hint}")
+        return INVALID
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [self.base.schema(), {"enum": list(self.words)}]}
+
+
+@frozen
 class Items(Shape):
     """A list; `collect` makes the final collection of it."""
 

@@ -1,7 +1,11 @@
-"""Counts of one request's steps. Acceptance is counted as the verifier decided it, before stopping cuts the end."""
+"""Seconds of a step's stages, and counts of one request's steps.
+
+Acceptance is counted as the verifier decided it, before stopping cuts the end.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +15,20 @@ if TYPE_CHECKING:
     from draftmux.types import Step
 
 STAGES = ("route", "propose", "score", "accept", "commit", "observe")
+
+
+class Clock:
+    """Seconds per stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, stage: str) -> None:
+        """Book the time since the last lap under `stage`."""
+        now = time.perf_counter()
+        self.seconds[stage] = now - self._last
+        self._last = now
 
 
 def _sum(one: Any, two: Any) -> Any:
@@ -33,6 +51,8 @@ class Metrics:
     seconds: Counter[str] = field(factory=Counter)
     steps_by_drafter: Counter[str] = field(factory=Counter)
     accepted_by_drafter: Counter[str] = field(factory=Counter)
+    asked_by_drafter: Counter[str] = field(factory=Counter)
+    seconds_by_drafter: Counter[str] = field(factory=Counter)
     tried_at_depth: Counter[int] = field(factory=Counter)
     accepted_at_depth: Counter[int] = field(factory=Counter)
     faults: Counter[str] = field(factory=Counter)
@@ -51,6 +71,16 @@ class Metrics:
         if len(step.draft):
             self.tried_at_depth.update(range(1, int(step.draft.depths.max()) + 1))
             self.accepted_at_depth.update(range(1, len(step.acceptance.path) + 1))
+
+    def record_proposal(self, drafter: str, seconds: float) -> None:
+        """Count one `propose`, whether a draft came of it or not; `seconds` are this sequence's share of the call."""
+        self.asked_by_drafter[drafter] += 1
+        self.seconds_by_drafter[drafter] += seconds  # type: ignore[assignment]
+
+    @property
+    def draft_seconds(self) -> dict[str, float]:
+        """Mean seconds of a `propose`, by drafter that was asked."""
+        return {name: self.seconds_by_drafter[name] / count for name, count in self.asked_by_drafter.items()}
 
     def __add__(self, other: Metrics) -> Metrics:
         total = Metrics()
@@ -81,5 +111,7 @@ class Metrics:
             "seconds": dict(self.seconds),
             "steps_by_drafter": dict(self.steps_by_drafter),
             "accepted_by_drafter": dict(self.accepted_by_drafter),
+            "asked_by_drafter": dict(self.asked_by_drafter),
+            "seconds_by_drafter": dict(self.seconds_by_drafter),
             "faults": dict(self.faults),
         }

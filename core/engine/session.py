@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from draftmux.engine.affordable import Pace
     from draftmux.engine.stopping import Stopping
     from draftmux.errors import DraftmuxError
     from draftmux.generation import Generation
@@ -53,6 +54,7 @@ class Session:
     router_state: Any = None
     history: deque[Step] = field(factory=lambda: deque(maxlen=HISTORY))
     metrics: Metrics = field(factory=Metrics)
+    pace: Pace | None = None  # from the first `max_nodes: auto` on
     texts: list[str] = field(factory=list)
     logprobs: list[float] = field(factory=list)
     finish_reason: FinishReason | None = None
@@ -83,6 +85,7 @@ class Session:
             taps=MappingProxyType(dict(self.taps)),
             history=tuple(self.history),
             generation=self.generation,
+            draft_seconds=MappingProxyType(self.metrics.draft_seconds),
         )
 
     def budget(self, asked: Budget) -> Budget:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from attrs import evolve, field, frozen
 
 from draftmux.constraining import Constrained, advanced
+from draftmux.engine.affordable import Allowance
 from draftmux.engine.guard import (
     Guard,
     Terms,
@@ -22,12 +23,14 @@ from draftmux.engine.guard import (
     checked_draft,
     checked_drafts,
 )
+from draftmux.engine.metrics import Clock
 from draftmux.engine.session import UNUSABLE
 from draftmux.errors import DraftmuxError
 from draftmux.protocols import DraftRequest, Row
 from draftmux.results import TARGET, Piece
+from draftmux.sampling import fetch_picks
 from draftmux.tree import ROOT
-from draftmux.types import UNLIMITED, Acceptance, Budget, Choice, Draft, Scores, Step
+from draftmux.types import Acceptance, Budget, Choice, Draft, Scores, Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,9 +39,6 @@ if TYPE_CHECKING:
     from draftmux.protocols import BoundBackend, Drafter, Router, Verifier
     from draftmux.sampling import Sampler
     from draftmux.types import Context
-
-AFFORDABLE = 1.5  # cost of a pass, relative to plain decoding, up to which drafts grow by themselves
-NODE_STEPS = (3, 7, 15, 31, 63, 127)
 
 
 @frozen(eq=False)
@@ -62,20 +62,23 @@ class Parts:
         by its value, and bias the text. So there a fault always ends the request.
         """
         try:
-            weighed = self.drafters[name].emits.q and not self.verifier.pathwise
+            weighed = self.drafters[name].emits.q and not self.pathwise
         except Exception:  # one that fails to say is met where its draft is checked
             weighed = False
         return Guard("raise") if weighed else self.guard
 
-    def affordable(self, budget: Budget) -> Budget:
-        """The budget; where it leaves the number of nodes open, what costs at most half of a plain step more."""
-        return budget if budget.max_nodes < UNLIMITED else evolve(budget, max_nodes=self._affordable_nodes)
+    @cached_property
+    def pathwise(self) -> bool:
+        """Whether the verifier follows the target's own picks."""
+        try:
+            return bool(self.verifier.pathwise)
+        except Exception:  # one that fails to say is met where it decides
+            return False
 
     @cached_property
-    def _affordable_nodes(self) -> int:
-        plain = self.backend.cost(0)
-        sizes = [size for size in NODE_STEPS if self.backend.cost(size) <= AFFORDABLE * plain]
-        return max(sizes, default=NODE_STEPS[0])
+    def allowance(self) -> Allowance:
+        """What the cost of a pass allows where a budget gives no number."""
+        return Allowance(self.backend.cost)
 
 
 @frozen(eq=False)
@@ -89,20 +92,6 @@ class Drafted:
     draft: Draft = field(factory=Draft.empty)
 
 
-class Clock:
-    """Seconds per stage."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, stage: str) -> None:
-        """Book the time since the last lap under `stage`."""
-        now = time.perf_counter()
-        self.seconds[stage] = now - self._last
-        self._last = now
-
-
 def step(parts: Parts, sessions: Sequence[Session]) -> list[list[Piece]]:
     """Advance every session by one target pass; returns the pieces that each of them gained (at least one token)."""
     clock = Clock()
@@ -112,7 +101,9 @@ def step(parts: Parts, sessions: Sequence[Session]) -> list[list[Piece]]:
     clock.lap("propose")
     scores = parts.backend.score([Row(d.session.handle, d.session.root, d.draft) for d in drafted])
     clock.lap("score")
-    decided = [accept(parts, d, s) for d, s in zip(drafted, scores, strict=True)]
+    samplers = [sampler_of(d, s) for d, s in zip(drafted, scores, strict=True)]
+    fetch_picks(samplers, sampled=parts.pathwise)
+    decided = [accept(parts, d, sampler) for d, sampler in zip(drafted, samplers, strict=True)]
     clock.lap("accept")
     committed = [
         commit(parts, d, s, acceptance, clock.seconds)
@@ -166,7 +157,7 @@ def _by_next_drafter(queues: dict[int, list[str]]) -> dict[str, list[int]]:
 def _drafts(parts: Parts, name: str, group: list[Drafted]) -> list[Draft]:
     """Checked drafts of one drafter for a group of sequences; an empty one where it failed or has no room."""
     requests = {
-        i: DraftRequest(d.context, d.session.states[name], d.session.budget(parts.affordable(d.choice.budget)))
+        i: DraftRequest(d.context, d.session.states[name], parts.allowance.budget(d.session, name, d.choice.budget))
         for i, d in enumerate(group)
     }
     requests = {
@@ -176,12 +167,16 @@ def _drafts(parts: Parts, name: str, group: list[Drafted]) -> list[Draft]:
     if not requests:
         return drafts
     drafter, guard = parts.drafters[name], parts.guard_of(name)
+    started = time.perf_counter()
     raw = guard.call(
         f"drafter '{name}'",
         [group[i].session for i in requests],
         lambda: checked_drafts(drafter.propose(list(requests.values())), len(requests)),
         drafts[: len(requests)],
     )
+    share = (time.perf_counter() - started) / len(requests)
+    for i in requests:
+        group[i].session.metrics.record_proposal(name, share)
     for (i, request), draft in zip(requests.items(), raw, strict=True):
         check = partial(_checked, parts, name, draft, request.budget)
         drafts[i] = _legal(group[i].session, guard.call(f"drafter '{name}'", [group[i].session], check, Draft.empty()))
@@ -203,15 +198,18 @@ def _legal(session: Session, draft: Draft) -> Draft:
         return Draft.empty()  # the sampler meets the same fault, and says so where it matters
 
 
-def accept(parts: Parts, drafted: Drafted, scores: Scores) -> Acceptance:
-    """Ask the verifier; one that fails leaves the token that plain decoding would pick."""
-    # The sampler reads the session's own tokens, not those that plugins were shown.
+def sampler_of(drafted: Drafted, scores: Scores) -> Sampler:
+    """The target's law at the scored rows. It reads the session's own tokens, not those that plugins were shown."""
     own = evolve(drafted.context, tokens=drafted.session.tokens)
-    sampler = drafted.session.rule.at(own, drafted.draft, scores, drafted.session.constraint)
+    return drafted.session.rule.at(own, drafted.draft, scores, drafted.session.constraint)
+
+
+def accept(parts: Parts, drafted: Drafted, sampler: Sampler) -> Acceptance:
+    """Ask the verifier; one that fails leaves the token that plain decoding would pick."""
     context, draft, call = drafted.context, drafted.draft, parts.guard.call
 
     def decide() -> Acceptance:
-        found = parts.verifier.accept(context, draft, scores, sampler)
+        found = parts.verifier.accept(context, draft, sampler.scores, sampler)
         return allowed_acceptance(checked_acceptance(found, draft, parts.backend.vocab_size), sampler)
 
     acceptance = call("verifier", [drafted.session], decide, None) or Acceptance((), sampler.pick(ROOT))
@@ -285,6 +283,8 @@ def _pieces(session: Session, record: Step, texts: list[str]) -> list[Piece]:
 def observe(parts: Parts, session: Session, record: Step) -> None:
     """Tell everyone what was committed."""
     session.history.append(record.without_tensors())
+    if session.pace is not None:
+        session.pace.learn(record)
     for name, drafter in parts.drafters.items():
         if session.states[name] is not UNUSABLE:
             tell = partial(drafter.observe, session.states[name], record)

@@ -20,6 +20,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.utils import logging
 
 from draftmux.errors import ModelError
+from draftmux.models.shards import shards
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -55,11 +56,11 @@ def read_tokenizer(checkpoint: Checkpoint) -> Any:
     return tokenizer
 
 
-def read_model(checkpoint: Checkpoint, device: torch.device) -> Any:
+def read_model(checkpoint: Checkpoint, device: torch.device, processes: int = 1) -> Any:
     """The causal language model on `device`, in evaluation mode and without gradients.
 
-    ModelError for other kinds of models, and for a checkpoint that lacks some of the model's weights or holds more
-    layers than its config counts.
+    With several `processes`, this one's shard of it, on the device that torch made current. ModelError for other kinds
+    of models, and for a checkpoint that lacks some of the model's weights or holds more layers than its config counts.
     """
     with quietly(), _no_bar_of_its_own(checkpoint):
         config = AutoConfig.from_pretrained(checkpoint.name, **checkpoint.arguments)
@@ -68,7 +69,7 @@ def read_model(checkpoint: Checkpoint, device: torch.device) -> Any:
             checkpoint.name,
             config=config,
             dtype=checkpoint.dtype,
-            device_map=device,
+            **_placement(config, checkpoint, device, processes),
             use_safetensors=True,
             output_loading_info=True,
             # Packed GGUF weights would go through slow kernels; unpacked ones are plain linear layers.
@@ -84,6 +85,12 @@ def read_model(checkpoint: Checkpoint, device: torch.device) -> Any:
     _refuse_surplus_layers(model, found["unexpected_keys"], checkpoint)
     _align(model)
     return model.eval().requires_grad_(False)
+
+
+def _placement(config: Any, checkpoint: Checkpoint, device: torch.device, processes: int) -> dict[str, Any]:
+    if processes == 1:
+        return {"device_map": device}
+    return {"distributed_config": shards(config, checkpoint.name, processes)}
 
 
 def _refuse_surplus_layers(model: Any, unexpected: Iterable[str], checkpoint: Checkpoint) -> None:

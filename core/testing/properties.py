@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from torch import Tensor
 
-    from draftmux.backends.transformers.target import TransformersTarget
+    from draftmux.backends.target import Target
     from draftmux.drafting import SequenceDrafter
     from draftmux.engine.step import Parts
     from draftmux.testing.harness import Outcome, Trial
@@ -45,7 +45,7 @@ class TreePasses:
     and values equal those of a fresh prefill.
     """
 
-    target: TransformersTarget
+    target: Target
     rng: Generator
     max_nodes: int = 8
     near: float = NEAR  # eager attention rounds its softmax to float32
@@ -127,7 +127,7 @@ def check_close(found: Tensor, expected: Tensor, near: float = NEAR) -> None:
     assert worst <= near, f"values are off by {worst}"
 
 
-def check_taps(target: TransformersTarget, taps: Sequence[Tap], ask: Ask, drafter: SequenceDrafter) -> None:
+def check_taps(target: Target, taps: Sequence[Tap], ask: Ask, drafter: SequenceDrafter) -> None:
     """At every step a plugin sees the tapped states of exactly the positions that the last pass committed.
 
     `target` taps the residual stream after its first layer and more; that one is compared with transformers' own.
@@ -142,7 +142,7 @@ def check_taps(target: TransformersTarget, taps: Sequence[Tap], ask: Ask, drafte
             check_close(context.taps[tap], fresh[tap][len(fresh[tap]) - count :])
 
 
-def _fresh_taps(target: TransformersTarget, tokens: list[int]) -> dict[Tap, Tensor]:
+def _fresh_taps(target: Target, tokens: list[int]) -> dict[Tap, Tensor]:
     """Tapped states of every token but the last: from a prefill, and where transformers gives them, from there."""
     import torch
 

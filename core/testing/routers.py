@@ -8,7 +8,7 @@ from attrs import define, field, frozen
 
 from draftmux.routing import BaseRouter
 from draftmux.testing.drafters import keyed_rng
-from draftmux.types import Budget, Choice
+from draftmux.types import AUTO, UNLIMITED, Budget, Choice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from draftmux.protocols import Drafter
     from draftmux.types import Context, Step
 
-SIZES = (0, 1, 2, 3, 5, 8, 1 << 30)
+SIZES = (0, 1, 2, 3, 5, 8, AUTO, UNLIMITED)
 
 
 @frozen

@@ -15,10 +15,11 @@ from draftmux.backends.scripted import Law, ScriptedTarget
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from draftmux.backends.transformers.target import TransformersTarget
+    from draftmux.backends.target import Target
     from draftmux.types import Tap
 
 MODELS = ("llama", "qwen3", "gemma3", "mistral", "gpt2")
+BACKENDS = ("transformers", "static")
 MODEL_VOCAB = 40
 WINDOW = 8
 SALT = 5  # of the weights; with this one the greedy text of every model wanders
@@ -98,24 +99,26 @@ def tiny_model(name: str, positions: int = 256) -> Any:
 def tiny_target(
     name: str,
     *,
+    backend: str = "transformers",
     positions: int = 256,
     eos_ids: Iterable[int] = (),
     taps: tuple[Tap, ...] = (),
     **options: Any,
-) -> TransformersTarget:
-    """A fresh bound transformers backend over `tiny_model`, on which every pass costs a second, as on a scripted one.
+) -> Target:
+    """A fresh bound backend (`BACKENDS`) over `tiny_model`, on which every pass costs a second, as on a scripted one.
 
     `options` are the backend's; its self-check is off.
     """
+    from draftmux.backends.static.backend import StaticBackend
     from draftmux.backends.transformers.backend import TransformersBackend
-    from draftmux.backends.transformers.target import TransformersTarget
+    from draftmux.costs import CostCurve
 
     model = tiny_model(name, positions)
-    if taps or options.get("attention", "sdpa") != "sdpa":
+    if taps or backend == "static" or options.get("attention", "sdpa") != "sdpa":
         model = copy.deepcopy(model)  # hooks and the attention implementation stay with the model
-    backend = TransformersBackend(**{"self_check": False, **options})
-    target = TransformersTarget.build(backend, model, frozenset(eos_ids), None, taps)
-    target._costs = {1: 1.0}  # measured, open budgets would have another size in every run
+    kind: Any = {"transformers": TransformersBackend, "static": StaticBackend}[backend]
+    target: Target = kind(**{"self_check": False, **options}).over(model, frozenset(eos_ids), taps=taps)
+    target._curve = CostCurve((1,), (1.0,))  # measured, open budgets would have another size in every run
     return target
 
 

@@ -17,14 +17,14 @@ import click
 import torch
 
 from draftmux.bench.agreement import TIE, Margins, first_difference
+from draftmux.bench.contenders import as_transformers_runs_it
 from draftmux.bench.suites import SUITES, from_file
-from draftmux.pipeline import Pipeline, load
+from draftmux.pipeline import load
 from draftmux.prompts import encode
 
 
-def transformers_text(pipeline: Pipeline, ids: list[int], length: int) -> tuple[int, ...]:
+def transformers_text(backend: Any, ids: list[int], length: int) -> tuple[int, ...]:
     """transformers' greedy text."""
-    backend: Any = pipeline.parts.backend
     prompt = torch.tensor([ids], device=backend.device)
     pad = next(iter(backend.eos_ids))
     options: dict[str, Any] = {"do_sample": False, "max_new_tokens": length, "pad_token_id": pad}
@@ -50,7 +50,8 @@ def main(name: str, suite: str | None, prompts: Path | None, limit: int | None, 
     rows = (SUITES[suite]() if suite else from_file(prompts or Path())).first(limit).rows
     texts = [row.turns[0] for row in rows]
     ids = [encode(text, pipeline.tokenizer, pipeline.spec.generation) for text in texts]
-    theirs = [transformers_text(pipeline, each, length) for each in ids]
+    reference = as_transformers_runs_it(pipeline.parts.backend, pipeline.spec)
+    theirs = [transformers_text(reference, each, length) for each in ids]
     alone = [pipeline.generate(text).tokens for text in texts]
     together = [result.tokens for result in pipeline.generate(texts)]
     margins = Margins(pipeline.parts.backend, pipeline.spec.generation)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 import transformers as hf
 
+from draftmux.backends.cache import SlotCache
+from draftmux.backends.masks import Feed
+from draftmux.backends.static import attention
+from draftmux.backends.static.backend import StaticBackend
 from draftmux.backends.transformers.backend import TransformersBackend
-from draftmux.backends.transformers.cache import SlotCache
-from draftmux.backends.transformers.masks import Feed
-from draftmux.backends.transformers.target import TransformersTarget
 from draftmux.errors import ModelError
 from draftmux.protocols import Row
 from draftmux.testing.targets import MODELS, tiny_model, tiny_target
 from draftmux.types import Draft, Tap
+
+if TYPE_CHECKING:
+    from draftmux.backends.target import Target
 
 SIZES: dict[str, Any] = {
     "vocab_size": 32,
@@ -36,8 +41,8 @@ def llama(**changes: Any) -> Any:
     return hf.LlamaForCausalLM(hf.LlamaConfig(**{**SIZES, **changes}))
 
 
-def build(model: Any, *taps: Tap, **options: Any) -> TransformersTarget:
-    return TransformersTarget.build(TransformersBackend(**options), model.eval(), frozenset(), None, taps)
+def build(model: Any, *taps: Tap, **options: Any) -> Target:
+    return TransformersBackend(**options).over(model.eval(), taps=taps)
 
 
 def recurrent() -> Any:
@@ -111,9 +116,8 @@ def no_move(self: SlotCache, row: int, source: Any, target: int) -> None:
 
 
 def move_one_off(self: SlotCache, row: int, source: Any, target: int) -> None:
-    slots = torch.tensor([slot - 1 for slot in source])
-    for layer in self.slot_layers:
-        layer.move(row, slots, target)
+    for pool in self.pools:
+        pool.data[:, row, :, target : target + len(source)] = pool.data[:, row][:, :, [slot - 1 for slot in source]]
 
 
 @pytest.mark.parametrize("fault", [no_move, move_one_off])
@@ -152,8 +156,8 @@ def test_an_unsupported_attention_names_the_way_out(monkeypatch: pytest.MonkeyPa
 def test_eager_attention_gives_the_same_text() -> None:
     prompt = [3, 1, 4, 1, 5]
     logits = []
-    for attention in ("sdpa", "eager"):
-        target = tiny_target("gemma3", attention=attention)
+    for kind in ("sdpa", "eager"):
+        target = tiny_target("gemma3", attention=kind)
         handle = target.open(prompt).sequence
         logits.append(target.score([Row(handle, prompt[-1], Draft.from_candidates([[1, 2], [1, 3], [4]]))])[0].logits)
     # transformers' eager attention does its softmax in float32, whatever the model's dtype.
@@ -182,3 +186,41 @@ def test_cost_is_measured_and_interpolated() -> None:
     low, high = sorted((target.cost(3), target.cost(7)))
     assert low <= target.cost(5) <= high
     assert target.open([1, 2]).sequence.row == 0  # the measurement has left no sequence behind
+
+
+@pytest.mark.parametrize("backend", [TransformersBackend, StaticBackend])
+def test_an_attention_that_drops_something_is_noticed(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Squashed scores are no mask or position: trees and steps agree, and both are wrong."""
+    monkeypatch.setattr(attention, "masked_attention", partial(unsquashed, attention.masked_attention))
+    if backend is StaticBackend:
+        with pytest.raises(ModelError, match="one forward over the same tokens"):
+            backend().over(gemma2())
+    else:
+        backend(attention="eager").over(gemma2())
+
+
+def gemma2() -> Any:
+    own = {"head_dim": 8, "query_pre_attn_scalar": 8, "attn_logit_softcapping": 0.5, "sliding_window": 4}
+    model = hf.Gemma2ForCausalLM(hf.Gemma2Config(**SIZES, **own)).eval()
+    for parameter in model.parameters():
+        parameter.data.normal_(0, 0.3)
+    return model
+
+
+def unsquashed(original: Any, *operands: Any) -> Any:
+    *others, softcap = operands
+    return original(*others, 0.0 if attention._running.current is not None else softcap)
+
+
+def test_squashed_scores_are_what_transformers_makes_of_them() -> None:
+    model = gemma2().double()
+    tokens = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6]])
+    with torch.inference_mode():
+        model.set_attn_implementation("eager")
+        expected = model(input_ids=tokens, use_cache=False).logits[0]
+        target = StaticBackend().over(model)
+        found = model(input_ids=tokens, use_cache=False).logits[0]
+        handle = target.open(tokens[0, :4].tolist()).sequence
+        scores = target.score([Row(handle, 1, Draft.chain([5, 9, 2, 6]))])[0].logits
+    assert torch.allclose(found, expected, atol=1e-5)  # eager makes its softmax in float32
+    assert torch.allclose(scores, expected[3:], atol=1e-5)

@@ -48,7 +48,7 @@ def test_a_sound_file_shows_what_it_resolves_to(command: Command, write: Callabl
         ["drafter.one-with-a-rather-long-name", "context-copy", "(draftmux", "0.1.0)"],
         ["router", "cascade", "(draftmux", "0.1.0)"],
         ["verifier", "exact-match", "(draftmux", "0.1.0)"],
-        ["backend", "transformers", "(draftmux", "0.1.0)"],
+        ["backend", "static", "(draftmux", "0.1.0)"],
         ["generation", "greedy"],
         ["max_new_tokens:", "99"],
         ["stop:", '["[/INST]",', '"[bold]"]'],

@@ -302,7 +302,7 @@ CLASSES: dict[str, dict[str, type]] = {
     },
     "router": {"fixed": Fixed, "switch": Switch, "any": Any_},
     "verifier": {"exact-match": Exact, "lawful": Lawful, "lossy": Lossy, "secret": Secret, "strict": Strict},
-    "backend": {"transformers": Engine, "scripted": OwnTarget},
+    "backend": {"static": Engine, "transformers": Engine, "scripted": OwnTarget},
 }
 
 

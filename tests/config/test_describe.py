@@ -25,7 +25,7 @@ def test_everything_is_resolved() -> None:
         ("drafter", "d", "guess", "fakes 1.2"),
         ("router", "", "fixed", "fakes 1.2"),
         ("verifier", "", "lossy", "fakes 1.2"),
-        ("backend", "", "transformers", "fakes 1.2"),
+        ("backend", "", "static", "fakes 1.2"),
         ("generation", "", "sampled", ""),
         ("lossless", "", "no: the text may differ from the target's", ""),
         ("on_plugin_error", "", "raise", ""),

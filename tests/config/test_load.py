@@ -85,7 +85,7 @@ on_plugin_error: skip
 def test_defaults_without_drafters_decode_plainly() -> None:
     spec = parse(TARGET)
     assert (spec.router.use, spec.router.plugin.drafter) == ("fixed", None)
-    assert (spec.verifier.use, spec.backend.use, spec.drafters) == ("exact-match", "transformers", {})
+    assert (spec.verifier.use, spec.backend.use, spec.drafters) == ("exact-match", "static", {})
     assert (spec.lossless, spec.on_plugin_error, spec.generation) == (True, "raise", Generation())
 
 

@@ -373,7 +373,7 @@ def greedy_decoding_takes_the_raw_best(patch: Any) -> None:
     patch.setattr(
         sampling.Sampler,
         "pick",
-        lambda self, node: self._raw_best(node) if self.rule.greedy else original(self, node),
+        lambda self, node: int(self.scores.logits[node + 1].argmax()) if self.rule.greedy else original(self, node),
     )
 
 

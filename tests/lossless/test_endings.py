@@ -16,7 +16,16 @@ from draftmux.testing import strategies as some
 from draftmux.testing.drafters import Oracle, TreeOracle
 from draftmux.testing.harness import Trial, assemble, serve
 from draftmux.testing.reference import Ask
-from draftmux.testing.targets import MODEL_VOCAB, MODELS, hash_law, model_law, script_law, scripted, tiny_target
+from draftmux.testing.targets import (
+    BACKENDS,
+    MODEL_VOCAB,
+    MODELS,
+    hash_law,
+    model_law,
+    script_law,
+    scripted,
+    tiny_target,
+)
 from draftmux.testing.texts import byte_tokenizer, cut_up
 
 LETTERS = st.text(alphabet="abthe n\n🙂🙃é你们好", min_size=1, max_size=14)
@@ -46,14 +55,15 @@ def test_end_tokens_picked_from_the_run(seed: int, temperature: float, at: int, 
     assert found.finish_reason == ("stop" if run[length - 1] in ends else "length")
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("k", K)
 @pytest.mark.parametrize("name", MODELS)
-def test_every_end_token_of_a_model_run(name: str, k: int) -> None:
+def test_every_end_token_of_a_model_run(backend: str, name: str, k: int) -> None:
     ask = Ask((1, 2, 3, 4, 5), Generation(max_new_tokens=10))
-    run = Trial.prepare(tiny_target(name), [ask], model_law(name)).expected["request"].tokens
+    run = Trial.prepare(tiny_target(name, backend=backend), [ask], model_law(name)).expected["request"].tokens
     for token in run:
         ends = {token, run[-1]}
-        trial = Trial.prepare(tiny_target(name, eos_ids=ends), [ask], model_law(name))
+        trial = Trial.prepare(tiny_target(name, backend=backend, eos_ids=ends), [ask], model_law(name))
         found = trial.check(lambda truths: {"tree": TreeOracle(truths, MODEL_VOCAB, k)})["request"].finished
         assert found.tokens == run[: min(map(run.index, ends)) + 1]
 
@@ -91,10 +101,11 @@ def test_ignored_end_tokens_are_ordinary() -> None:
     assert (found.tokens, found.finish_reason) == ((5, 5, 1, 5, 2, 5, 5), "length")
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("prompt", [1, 15, 22, 23])
-def test_the_context_limit_is_a_length(name: str, prompt: int) -> None:
-    target = tiny_target(name, positions=24)
+def test_the_context_limit_is_a_length(backend: str, name: str, prompt: int) -> None:
+    target = tiny_target(name, backend=backend, positions=24)
     asks = [Ask(tuple(range(prompt)), Generation(), "long"), Ask((3, 4), Generation(max_new_tokens=5), "short")]
     trial = Trial.prepare(target, asks, model_law(name, 24))
     found = trial.check(lambda truths: {"tree": TreeOracle(truths, MODEL_VOCAB, k=8)}, max_batch=2)["long"].finished

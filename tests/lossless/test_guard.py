@@ -28,7 +28,7 @@ from draftmux.testing.rogues import (
     RogueVerifier,
 )
 from draftmux.testing.routers import ByRequest
-from draftmux.testing.targets import hash_law, model_law, scripted, tiny_target
+from draftmux.testing.targets import BACKENDS, hash_law, model_law, scripted, tiny_target
 from draftmux.types import Acceptance, Accepts
 from draftmux.verifiers.exact_match import ExactMatch
 
@@ -213,10 +213,13 @@ def test_a_cancelled_request_leaves_the_others_as_they_were() -> None:
     assert requests.target.open_sequences == 0
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("positions", [16, 256])
-def test_a_model_batch_goes_on_when_a_request_is_cancelled(positions: int) -> None:
+def test_a_model_batch_goes_on_when_a_request_is_cancelled(backend: str, positions: int) -> None:
     asks = [Ask((i, 2, 3 + i), Generation(max_new_tokens=12), f"request-{i}") for i in range(4)]
-    requests = Trial.prepare(tiny_target("gemma3", positions=positions), asks, model_law("gemma3", positions))
+    requests = Trial.prepare(
+        tiny_target("gemma3", backend=backend, positions=positions), asks, model_law("gemma3", positions)
+    )
     scheduler = Scheduler(assemble(requests.target, {"oracle": Oracle(requests.truths, k=2)}), max_batch=3)
     for ask in asks:
         scheduler.submit(ask.tokens, ask.generation, ask.request_id)

@@ -9,24 +9,29 @@ import pytest
 import torch
 
 from draftmux import tree
-from draftmux.backends.transformers import target as backend
-from draftmux.backends.transformers.cache import SlotCache, SlotLayer
-from draftmux.backends.transformers.masks import Feed, attention_mask
-from draftmux.backends.transformers.target import TransformersTarget
+from draftmux.backends.cache import Pool, SlotCache
+from draftmux.backends.masks import Feed, attention_mask
+from draftmux.backends.static import runner as static
+from draftmux.backends.support import Layout
+from draftmux.backends.target import Target
+from draftmux.backends.transformers import runner as masked
 from draftmux.engine import step
 from draftmux.generation import Generation
 from draftmux.testing.drafters import TreeOracle
 from draftmux.testing.planted import Fault, Faults, check_caught
 from draftmux.testing.properties import TreePasses, check_taps
 from draftmux.testing.reference import Ask, expect
-from draftmux.testing.targets import MODEL_VOCAB, model_law, tiny_target
+from draftmux.testing.targets import BACKENDS, MODEL_VOCAB, model_law, tiny_target
 from draftmux.types import Scores, Tap
 
+CHOSEN = {"backend": BACKENDS[0]}  # what the properties run on
 FAULTS = Faults()  # filled by the decorators below, before pytest reads it
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("fault", FAULTS.all, ids=lambda fault: fault.name)
-def test_the_fault_is_noticed(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fault_is_noticed(fault: Fault, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CHOSEN, "backend", backend)
     check_caught(fault, monkeypatch)
 
 
@@ -36,7 +41,7 @@ def test_the_fault_is_noticed(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> 
 def passes(name: str = "llama", lengths: tuple[int, ...] = (9, 4, 13, 6), **options: Any) -> None:
     """Random trees of ragged batches, whose rows sit out, leave and come."""
     for seed in range(3):
-        TreePasses(tiny_target(name, **options), np.random.default_rng(seed)).check(lengths, rounds=5)
+        TreePasses(tiny_target(name, **CHOSEN, **options), np.random.default_rng(seed)).check(lengths, rounds=5)
 
 
 def passes_with_windows() -> None:
@@ -62,8 +67,13 @@ def prefills_in_chunks() -> None:
 
 def taps() -> None:
     wanted = (Tap(0, "resid_post"), Tap(1, "mlp_out"))
-    target, ask = tiny_target("llama", taps=wanted), Ask((1, 2, 3), Generation(max_new_tokens=14))
+    target, ask = tiny_target("llama", taps=wanted, **CHOSEN), Ask((1, 2, 3), Generation(max_new_tokens=14))
     check_taps(target, wanted, ask, TreeOracle([expect(ask, target, model_law("llama")).truth], MODEL_VOCAB, k=3))
+
+
+def _replace_masks(patch: Any, attention_mask: Any) -> None:
+    for module in (static, masked):
+        patch.setattr(module, "attention_mask", attention_mask)
 
 
 # Positions and masks.
@@ -116,7 +126,7 @@ def a_short_row_sees_the_slots_of_a_long_one(patch: Any) -> None:
         mask[:, :, :, :longest] = True
         return mask
 
-    patch.setattr(backend, "attention_mask", visible)
+    _replace_masks(patch, visible)
 
 
 @FAULTS.breaks(passes_with_windows)
@@ -129,21 +139,17 @@ def the_window_counts_slots_not_positions(patch: Any) -> None:
             mask[row, 0] &= near
         return mask
 
-    patch.setattr(backend, "attention_mask", slots)
+    _replace_masks(patch, slots)
 
 
 @FAULTS.breaks(passes_with_windows)
 def the_window_is_one_too_wide(patch: Any) -> None:
-    patch.setattr(backend, "attention_mask", lambda feeds, window=None: attention_mask(feeds, window and window + 1))
+    _replace_masks(patch, lambda feeds, window=None: attention_mask(feeds, window and window + 1))
 
 
 @FAULTS.breaks(passes_with_windows)
 def all_layers_have_one_mask(patch: Any) -> None:
-    def masks(self: Any, feeds: Any) -> Any:
-        mask = self._mask(attention_mask(feeds))
-        return dict.fromkeys(self.layout.kinds, mask) if self.layout.mask_per_kind else mask
-
-    patch.setattr(TransformersTarget, "_masks", masks)
+    patch.setattr(Layout, "window_of", lambda self, kind: None)
 
 
 # Compaction.
@@ -163,7 +169,7 @@ def _commit_from(slots: Any) -> Any:
 
 @FAULTS.breaks(passes_one_row)
 def the_cache_keeps_the_slot_before_each_node(patch: Any) -> None:
-    patch.setattr(TransformersTarget, "commit", _commit_from(lambda first, path: [first + node - 1 for node in path]))
+    patch.setattr(Target, "commit", _commit_from(lambda first, path: [first + node - 1 for node in path]))
 
 
 @FAULTS.breaks(passes_one_row)
@@ -173,15 +179,16 @@ def the_path_is_not_moved(patch: Any) -> None:
 
 @FAULTS.breaks(passes_one_row)
 def the_path_is_moved_backwards(patch: Any) -> None:
-    patch.setattr(TransformersTarget, "commit", _commit_from(lambda first, path: [first + node for node in path[::-1]]))
+    patch.setattr(Target, "commit", _commit_from(lambda first, path: [first + node for node in path[::-1]]))
 
 
 @FAULTS.breaks(passes_one_row)
 def only_keys_are_moved(patch: Any) -> None:
     def move(self: Any, row: int, source: Any, target: int) -> None:
-        self.keys[row, :, target : target + len(source)] = self.keys[row][:, list(source)]
+        for layer in self.slot_layers:
+            layer.keys[row, :, target : target + len(source)] = layer.keys[row][:, list(source)]
 
-    patch.setattr(SlotLayer, "move", move)
+    patch.setattr(SlotCache, "move", move)
 
 
 @FAULTS.breaks(passes_one_row)
@@ -190,8 +197,8 @@ def the_cache_is_one_row_too_long(patch: Any) -> None:
         original(self, sequence, path)
         sequence.length += 1
 
-    original = TransformersTarget.commit
-    patch.setattr(TransformersTarget, "commit", commit)
+    original = Target.commit
+    patch.setattr(Target, "commit", commit)
 
 
 # Rows.
@@ -209,7 +216,7 @@ def a_moved_row_keeps_its_old_place(patch: Any) -> None:
             sequence.closed = True
             self._open.remove(sequence)
 
-    patch.setattr(TransformersTarget, "close", close)
+    patch.setattr(Target, "close", close)
 
 
 @FAULTS.breaks(passes)
@@ -219,8 +226,8 @@ def a_sequence_that_sits_out_loses_its_last_slot(patch: Any) -> None:
             return original(self, row, index)
         return Feed.run(np.zeros(1, dtype=np.int64), max(self._open[index].length - 1, 0))
 
-    original = TransformersTarget._feed
-    patch.setattr(TransformersTarget, "_feed", feed)
+    original = Target._feed
+    patch.setattr(Target, "_feed", feed)
 
 
 @FAULTS.breaks(passes)
@@ -232,13 +239,16 @@ def scores_come_in_the_order_of_rows_not_of_the_request(patch: Any) -> None:
             for row, scores, right in zip(rows, found, original(self, rows), strict=True)
         ]
 
-    original = TransformersTarget.score
-    patch.setattr(TransformersTarget, "score", score)
+    original = Target.score
+    patch.setattr(Target, "score", score)
 
 
 @FAULTS.breaks(grows)
 def growing_loses_what_was_there(patch: Any) -> None:
-    patch.setattr(SlotLayer, "_resized", lambda self, old: self._allocate(old))
+    def resize(self: Any, rows: int, capacity: int) -> None:
+        self.data = self.data.new_zeros(len(self.data), rows, self.data.shape[2], capacity, self.data.shape[4])
+
+    patch.setattr(Pool, "resize", resize)
 
 
 @FAULTS.breaks(prefills_in_chunks)

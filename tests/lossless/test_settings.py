@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from draftmux import sampling
 from draftmux.generation import Generation
 from draftmux.processors import CountPenalty
+from draftmux.sampling import Sampler
 from draftmux.testing.constraints import Automaton
 from draftmux.testing.drafters import Corrupt, TreeOracle
 from draftmux.testing.harness import Trial
 from draftmux.testing.reference import Ask
-from draftmux.testing.targets import MODEL_VOCAB, hash_law, model_law, scripted, tiny_target
+from draftmux.testing.targets import BACKENDS, MODEL_VOCAB, hash_law, model_law, scripted, tiny_target
 
 SEEDS = range(5)
 SIZES = (1, 4, 8)
@@ -72,9 +74,10 @@ def test_a_setting_means_what_it_means_in_plain_decoding(setting: dict[str, Any]
         trial.check(lambda truths, k=k: {"wrong": Corrupt(truths, 9, k=k, at=k // 2)})  # type: ignore[misc]
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("setting", CASES.values(), ids=CASES)
-def test_on_a_model_too(setting: dict[str, Any]) -> None:
-    target = tiny_target("llama", eos_ids=ENDS)
+def test_on_a_model_too(backend: str, setting: dict[str, Any]) -> None:
+    target = tiny_target("llama", backend=backend, eos_ids=ENDS)
     trial = Trial.prepare(target, asks(setting, 10), model_law("llama"))
     for k in SIZES:
         trial.check(lambda truths, k=k: {"tree": TreeOracle(truths, MODEL_VOCAB, k=k)}, max_batch=5)  # type: ignore[misc]
@@ -97,3 +100,20 @@ def test_penalties_count_generated_tokens_and_not_the_prompt() -> None:
         trial = Trial.prepare(flat, [Ask((2, 2, 2), Generation(max_new_tokens=4, **setting))])
         assert trial.expected["request"].tokens == tokens
         trial.check(lambda truths: {"tree": TreeOracle(truths, 3, k=3)})
+
+
+@pytest.mark.parametrize("setting", [s for s in CASES.values() if "constraint" not in s])
+def test_off_the_host_all_picks_of_a_step_come_in_one_copy(
+    setting: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pick that was not fetched with the others would cost a copy of its own."""
+
+    def fetched(self: Any, node: int) -> int:
+        assert self._picks is not None, "a pick is fetched by itself"
+        return original(self, node)
+
+    original = Sampler.pick
+    trial = Trial.prepare(scripted(hash_law(5, 9), 9, eos_ids=ENDS), asks(setting, 14))
+    monkeypatch.setattr(sampling, "on_host", lambda logits: False)
+    monkeypatch.setattr(Sampler, "pick", fetched)
+    trial.check(lambda truths: {"tree": TreeOracle(truths, 9, k=4)}, max_batch=5)

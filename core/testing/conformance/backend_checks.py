@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from attrs import define, field
 
-from draftmux.backends.transformers.support import tolerance, tree_error
+from draftmux.backends.support import tolerance, tree_error
 from draftmux.protocols import BoundBackend, Row, lacking
 from draftmux.testing.conformance.backends import bound, tapped
 from draftmux.testing.conformance.report import NotApplicableError

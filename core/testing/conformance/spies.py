@@ -46,7 +46,7 @@ def forwards(seen: set[str]) -> Iterator[None]:
     """Note the operations of a neural network that run in the block."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Noting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class Noting(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = func.__name__.partition(".")[0]
             if name in HEAVY or "scaled_dot_product" in name:

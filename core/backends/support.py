@@ -19,12 +19,25 @@ TREES = {"full_attention", "sliding_attention"}
 
 @frozen
 class Layout:
-    """Attention of a model: kinds of layer it has, its window if any, and whether it takes one mask per kind."""
+    """Attention of a model: the kind of every layer, its window if any, and whether it takes one mask per kind."""
 
-    layers: int
-    kinds: frozenset[str]
+    kind: tuple[str, ...]  # of every layer
     window: int | None
     mask_per_kind: bool
+
+    @property
+    def layers(self) -> int:
+        """Decoder layers."""
+        return len(self.kind)
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Kinds of layer it has."""
+        return frozenset(self.kind)
+
+    def window_of(self, kind: str) -> int | None:
+        """How many positions a layer of that kind sees, itself included; None means all."""
+        return self.window if kind == "sliding_attention" else None
 
 
 def layout(model: Any) -> Layout:
@@ -40,7 +53,9 @@ def layout(model: Any) -> Layout:
         )
     declared = getattr(config, "layer_types", None)
     window = getattr(config, "sliding_window", None)
-    kinds = set(declared or ["full_attention" if window is None else "sliding_attention"])
+    count = config.num_hidden_layers
+    kind = tuple(declared or ["full_attention" if window is None else "sliding_attention"] * count)[:count]
+    kinds = set(kind)
     if kinds - TREES:
         odd = ", ".join(sorted(kinds - TREES))
         raise ModelError(
@@ -58,7 +73,7 @@ def layout(model: Any) -> Layout:
             f"{name} has rotary embeddings of type {', '.join(sorted(scaled))}, whose frequencies follow the longest "
             f"position of a pass, so a draft would change what other rows see; choose a target with fixed frequencies"
         )
-    return Layout(config.num_hidden_layers, frozenset(kinds), window, declared is not None and len(kinds) > 1)
+    return Layout(kind, window, declared is not None and len(kinds) > 1)
 
 
 def _rope_types(parameters: Any) -> set[str]:

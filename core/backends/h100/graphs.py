@@ -1,0 +1,260 @@
+"""Passes as captured CUDA graphs: one per number of rows, replayed over inputs that are written in place.
+
+What changes from pass to pass (tokens, positions, lengths, ancestor bits) goes to the device in one copy from pinned
+memory. What a graph has baked in are addresses: when the cache moves to a larger buffer, graphs are captured anew.
+Where there is no CUDA (tests, in Triton's interpreter) the same passes run without capture.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from attrs import define, field, frozen
+
+from draftmux.backends.cache import Placement, SlotCache
+from draftmux.backends.h100.tree_attention import Workspace, ancestor_bits, tree_attention, write_slots
+from draftmux.backends.masks import Feed
+from draftmux.backends.static import attention
+from draftmux.backends.static.runner import SlotPass, merged, stacked
+from draftmux.progress import working
+from draftmux.protocols import Row
+from draftmux.types import Draft
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from draftmux.backends.support import Layout
+    from draftmux.backends.taps import Recorder
+    from draftmux.backends.target import Target
+    from draftmux.types import Tap
+
+SPLIT = 256  # slots a program sums under exact numerics, whatever the capacity
+BEYOND = 64  # drafts of more rows than the largest bucket are padded to a multiple of this
+WARM_UPS = 2  # passes before a capture: kernels are compiled and libraries allocate in them
+
+
+@define(eq=False)
+class Inputs:
+    """What a pass of `batch` sequences and `rows` rows reads: one buffer on the host, one on the device, and views."""
+
+    batch: int
+    rows: int
+    device: torch.device
+    host: Tensor = field(init=False)
+    buffer: Tensor = field(init=False)
+    _sent: torch.cuda.Event | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        size = sum(self._sizes())
+        self.host = torch.zeros(size, dtype=torch.int32, pin_memory=self.device.type == "cuda")
+        self.buffer = torch.zeros(size, dtype=torch.int32, device=self.device)
+
+    def _sizes(self) -> tuple[int, ...]:
+        cells = self.batch * self.rows
+        return cells, cells, cells, cells * -(-self.rows // 32), self.batch
+
+    def views(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Tokens, positions and depths `(B, N)`, ancestor bits `(B, N, words)`, committed lengths `(B,)`."""
+        tokens, positions, depths, bits, starts = self.buffer.split(self._sizes())
+        shape = (self.batch, self.rows)
+        return tokens.view(shape), positions.view(shape), depths.view(shape), bits.view(*shape, -1), starts
+
+    def send(self, feeds: Sequence[Feed]) -> None:
+        """Put feeds of `rows` rows in place: one copy to the device, not waited for."""
+        parts: list[NDArray[Any]] = [
+            np.stack([feed.tokens for feed in feeds]),
+            np.stack([feed.positions for feed in feeds]),
+            np.stack([feed.depths for feed in feeds]),
+            ancestor_bits(np.stack([feed.mask for feed in feeds])),
+            np.array([feed.start for feed in feeds]),
+        ]
+        if self._sent is not None:
+            self._sent.synchronize()  # the last copy still reads the host's buffer
+        self.host.numpy()[:] = np.concatenate([part.reshape(-1) for part in parts])
+        self.buffer.copy_(self.host, non_blocking=True)
+        if self.device.type == "cuda":
+            self._sent = torch.cuda.Event()
+            self._sent.record()
+
+
+@frozen(eq=False)
+class KernelPass:
+    """Attention of a captured pass: everything it reads is on the device and stays where it is."""
+
+    cache: SlotCache
+    layout: Layout
+    first: int
+    inputs: Inputs
+    split: int | None
+    workspace: list[Workspace]  # empty before the first launch; one for all launches
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, softcap: float) -> Tensor:
+        """Store the new keys and values, and attend by ancestor bits; `(B, n, H, dv)`."""
+        *_, depths, bits, starts = self.inputs.views()
+        stored = self.cache.slot_layers[layer]
+        if not stored.is_initialized:
+            stored.lazy_initialization(key, value)
+        write_slots(stored.keys, stored.values, key, value, starts, self.first)
+        if not self.workspace:
+            shape = (*query.shape[:3], value.shape[3])
+            self.workspace.append(Workspace.allocate(shape, self.cache.capacity, self.split, query.device))
+        found = tree_attention(
+            query,
+            stored.keys,
+            stored.values,
+            starts,
+            depths,
+            bits,
+            first=self.first,
+            scale=scale,
+            softcap=softcap or None,
+            window=self.layout.window_of(self.layout.kind[layer]),
+            split=self.split,
+            workspace=self.workspace[0],
+        )
+        return found.transpose(1, 2)
+
+
+@frozen(eq=False)
+class Captured:
+    """A graph with its inputs, and where its results stand after a replay."""
+
+    inputs: Inputs
+    replay: Callable[[], None]
+    logits: Tensor
+    taps: dict[Tap, Tensor]
+
+
+@define(eq=False)
+class GraphRunner:
+    """Pads every pass to a bucket and replays that bucket's graph. Longer feeds go in several passes."""
+
+    model: Any
+    layout: Layout
+    recorder: Recorder
+    buckets: tuple[int, ...]
+    context: int = 4096
+    exact: bool = False
+    cache: SlotCache = field(init=False)
+    _graphs: dict[tuple[int, int, int], Captured] = field(factory=dict, init=False)
+    _version: int = field(default=-1, init=False)
+    _memory: Any = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.model.set_attn_implementation(attention.NAME)
+        self.cache = SlotCache(self.layout.layers, deferred=True)
+        self.cache.reserve(1, self.context)
+
+    def idle(self) -> None:
+        """Keeps cache and graphs: making them anew would cost the next request more than they take."""
+
+    def prefill(self, row: int, feed: Feed) -> dict[Tap, Tensor]:
+        """Put a run of prompt tokens into the cache, without a graph; taps `(n, d)`."""
+        self.cache.aim(Placement(row, row + 1, (feed.slot,), len(feed.tokens)))
+        this = SlotPass(self.cache, self.layout, [feed], self.model.dtype, self.model.device)
+        tokens, positions = (torch.from_numpy(ids[None]).to(self.model.device) for ids in (feed.tokens, feed.positions))
+        self._forward(this, tokens, positions, logits_to_keep=1)
+        return {tap: states[0] for tap, states in self.recorder.take().items()}
+
+    def run(self, first: int, feeds: Sequence[Feed]) -> tuple[Tensor, dict[Tap, Tensor]]:
+        """Logits `(rows, n, V)` and taps `(rows, n, d)`, valid until the next pass."""
+        if self.exact:  # a batch would be another shape
+            found = [self._exactly(first + i, feed) for i, feed in enumerate(feeds)]
+            return stacked([logits for logits, _ in found]), merged([taps for _, taps in found], stacked)
+        return self._padded(first, feeds)
+
+    def _exactly(self, row: int, feed: Feed) -> tuple[Tensor, dict[Tap, Tensor]]:
+        """Logits `(m, V)` and taps of one sequence in passes of one size. Columns are summed by slot, so a path of a
+        tree that leaves a gap in the slots is not summed as plain decoding sums it."""
+        chain = bool((feed.depths == np.arange(len(feed.depths))).all())
+        if not chain:
+            warnings.warn("numerics: exact holds for chains on h100; draft trees may change the text", stacklevel=2)
+        size = self.buckets[0]
+        parts = [feed] if not chain else [Feed.run(f.tokens, f.slot) for f in feed.pieces(size)]
+        found = [_own(*self._padded(row, [part])) for part in parts]
+        return torch.cat([logits for logits, _ in found]), merged([taps for _, taps in found], torch.cat)
+
+    def _padded(self, first: int, feeds: Sequence[Feed]) -> tuple[Tensor, dict[Tap, Tensor]]:
+        longest = max(len(feed.tokens) for feed in feeds)
+        width = next((rows for rows in self.buckets if rows >= longest), -(-longest // BEYOND) * BEYOND)
+        return self._replay(first, [feed.padded(width) for feed in feeds])
+
+    def _replay(self, first: int, feeds: Sequence[Feed]) -> tuple[Tensor, dict[Tap, Tensor]]:
+        rows = len(feeds[0].tokens)
+        self.cache.aim(Placement(first, first + len(feeds), tuple(feed.slot for feed in feeds), rows))
+        if self._version != self.cache.version:
+            self._graphs.clear()
+            self._version = self.cache.version
+        key = (first, len(feeds), rows)
+        if key not in self._graphs:
+            self._graphs[key] = self._capture(first, feeds)
+            self._version = self.cache.version  # the first pass of all makes the buffers
+        graph = self._graphs[key]
+        graph.inputs.send(feeds)
+        graph.replay()
+        return graph.logits, graph.taps
+
+    def _capture(self, first: int, feeds: Sequence[Feed]) -> Captured:
+        device = self.model.device
+        inputs = Inputs(len(feeds), len(feeds[0].tokens), device)
+        inputs.send(feeds)  # a pass over real lengths, since it writes into the cache
+        this = KernelPass(self.cache, self.layout, first, inputs, SPLIT if self.exact else None, [])
+        forward = partial(self._forward, this, *inputs.views()[:2])
+        if device.type != "cuda":
+            return self._uncaptured(inputs, forward)
+        side = torch.cuda.Stream(device)
+        side.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS):
+                forward()
+        torch.cuda.current_stream(device).wait_stream(side)
+        self._memory = self._memory or torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._memory):
+            logits = forward()
+            taps = self.recorder.take()
+        return Captured(inputs, graph.replay, logits, taps)
+
+    def _uncaptured(self, inputs: Inputs, forward: Callable[[], Tensor]) -> Captured:
+        logits = forward()
+        taps = self.recorder.take()
+
+        def replay() -> None:
+            logits.copy_(forward())
+            for tap, states in self.recorder.take().items():
+                taps[tap].copy_(states)
+
+        return Captured(inputs, replay, logits, taps)
+
+    def _forward(self, this: attention.Pass, tokens: Tensor, positions: Tensor, logits_to_keep: int = 0) -> Tensor:
+        with attention.running(this):
+            return self.model(  # type: ignore[no-any-return]
+                input_ids=tokens,
+                position_ids=positions,
+                cache=self.cache,
+                use_cache=True,
+                logits_to_keep=logits_to_keep,
+            ).logits
+
+
+def _own(logits: Tensor, taps: dict[Tap, Tensor]) -> tuple[Tensor, dict[Tap, Tensor]]:
+    """Results of one sequence that the next replay does not overwrite."""
+    return logits[0].clone(), {tap: states[0].clone() for tap, states in taps.items()}
+
+
+def warm_up(target: Target, buckets: Sequence[int]) -> None:
+    """Capture the graphs of one sequence for these numbers of rows, so that no request pays for it."""
+    sequence = target.open([0, 0]).sequence
+    try:
+        for number, rows in enumerate(buckets, 1):
+            with working(f"capturing a CUDA graph for {rows} rows ({number} of {len(buckets)})"):
+                target.score([Row(sequence, 0, Draft.chain([0] * (rows - 1)))])
+    finally:
+        target.close(sequence)

@@ -1,0 +1,140 @@
+"""Passes over static slots with an attention of our own: no padding, no repeated keys, masks made once a pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from attrs import define, field
+from torch.nn.utils.rnn import pad_sequence
+
+from draftmux.backends.cache import Placement, SlotCache
+from draftmux.backends.masks import Feed, attention_mask
+from draftmux.backends.static import attention
+from draftmux.backends.static.compiling import LEAST_ROWS, compiled
+from draftmux.backends.static.exact import ExactPass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+    from draftmux.backends.support import Layout
+    from draftmux.backends.taps import Recorder
+    from draftmux.types import Tap
+
+
+@define(eq=False)
+class SlotPass:
+    """One pass: where it writes, and what its rows may see in layers of each kind."""
+
+    cache: SlotCache
+    layout: Layout
+    feeds: Sequence[Feed]
+    dtype: torch.dtype
+    device: torch.device
+    _masks: dict[str, Tensor | None] = field(factory=dict, init=False)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, softcap: float) -> Tensor:
+        """Store the new keys and values, and attend to all that each row may see."""
+        keys, values = self.cache.slot_layers[layer].store(key, value)
+        mask = self._mask(self.layout.kind[layer])
+        return attention.masked_attention(query, keys, values, mask, scale, softcap)
+
+    def _mask(self, kind: str) -> Tensor | None:
+        """Additive, `(B, 1, n, extent)`; None where all rows see everything."""
+        if kind not in self._masks:
+            visible = attention_mask(self.feeds, self.layout.window_of(kind))
+            self._masks[kind] = None if visible.all() else self._additive(visible)
+        return self._masks[kind]
+
+    def _additive(self, visible: np.ndarray[Any, np.dtype[np.bool_]]) -> Tensor:
+        seen = torch.from_numpy(visible).to(self.device, non_blocking=True)
+        hidden = torch.full((), -torch.inf, dtype=self.dtype, device=self.device)
+        return torch.where(seen, torch.zeros_like(hidden), hidden)
+
+
+@define(eq=False)
+class SlotRunner:
+    """One model call a pass. `call` is the model, or a compiled form of it."""
+
+    model: Any
+    layout: Layout
+    recorder: Recorder
+    exact_rows: int = 0  # rows of every pass, if each is to have the same; see `exact`
+    compile: bool = False
+    call: Callable[..., Any] = field(init=False)
+    cache: SlotCache = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.model.set_attn_implementation(attention.NAME)
+        self.call = compiled(self.model) if self.compile else self.model
+        self.cache = SlotCache(self.layout.layers, deferred=True)
+
+    def idle(self) -> None:
+        """Gives the cache's memory back."""
+        self.cache.release()
+
+    def prefill(self, row: int, feed: Feed) -> dict[Tap, Tensor]:
+        """Put a run of prompt tokens into the cache; taps `(n, d)`."""
+        self._aim(row, [feed])
+        _, taps = self._forward(self.model, [feed], self._pass([feed]), logits_to_keep=1)
+        return {tap: states[0] for tap, states in taps.items()}
+
+    def run(self, first: int, feeds: Sequence[Feed]) -> tuple[Tensor, dict[Tap, Tensor]]:
+        """Logits `(rows, n, V)` and taps `(rows, n, d)`, n the widest feed's."""
+        if self.exact_rows:
+            found = [self._exactly(first + i, feed) for i, feed in enumerate(feeds)]
+            return stacked([logits for logits, _ in found]), merged([taps for _, taps in found], stacked)
+        width = max(LEAST_ROWS if self.compile else 1, *(len(feed.tokens) for feed in feeds))
+        feeds = [feed.padded(width) for feed in feeds]
+        self._aim(first, feeds)
+        return self._forward(self.call, feeds, self._pass(feeds))
+
+    def _exactly(self, row: int, feed: Feed) -> tuple[Tensor, dict[Tap, Tensor]]:
+        """Logits `(m, V)` and taps of one sequence, m at least its feed's size, in passes of one size."""
+        found = []
+        for part in feed.pieces(self.exact_rows):
+            piece = part.padded(self.exact_rows)
+            self._aim(row, [piece])
+            this = ExactPass.of(self.cache, self.layout, piece, self.model.device)
+            found.append(self._forward(self.call, [piece], this))
+        return torch.cat([logits[0] for logits, _ in found]), merged([taps for _, taps in found], _joined)
+
+    def _aim(self, first: int, feeds: Sequence[Feed]) -> None:
+        self.cache.aim(Placement(first, first + len(feeds), tuple(f.slot for f in feeds), len(feeds[0].tokens)))
+
+    def _pass(self, feeds: Sequence[Feed]) -> SlotPass:
+        return SlotPass(self.cache, self.layout, feeds, self.model.dtype, self.model.device)
+
+    def _forward(
+        self, call: Callable[..., Any], feeds: Sequence[Feed], this: attention.Pass, logits_to_keep: int = 0
+    ) -> tuple[Tensor, dict[Tap, Tensor]]:
+        with attention.running(this):
+            output = call(
+                input_ids=self._tensor([feed.tokens for feed in feeds]),
+                position_ids=self._tensor([feed.positions for feed in feeds]),
+                cache=self.cache,
+                use_cache=True,
+                logits_to_keep=logits_to_keep,
+            )
+        return output.logits, self.recorder.take()
+
+    def _tensor(self, rows: Sequence[np.ndarray[Any, np.dtype[np.int64]]]) -> Tensor:
+        return torch.from_numpy(np.stack(rows)).to(self.model.device, non_blocking=True)
+
+
+def merged(parts: Sequence[dict[Tap, Tensor]], merge: Callable[[list[Tensor]], Tensor]) -> dict[Tap, Tensor]:
+    """Taps of several passes as one."""
+    return {tap: merge([taps[tap] for taps in parts]) for tap in parts[0]}
+
+
+def _joined(pieces: list[Tensor]) -> Tensor:
+    """Pieces `(1, n, d)` of one sequence, one after the other: `(m, d)`."""
+    return torch.cat(pieces, 1)[0]
+
+
+def stacked(rows: list[Tensor]) -> Tensor:
+    """Rows of different length, padded: `(rows, n, d)`."""
+    return rows[0][None] if len(rows) == 1 else pad_sequence(rows, batch_first=True)

@@ -1,0 +1,195 @@
+"""The bound backend: a transformers model, what runs its passes, and the books that keep its KV cache in step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from attrs import define, field
+
+from draftmux.backends.masks import Feed
+from draftmux.backends.self_check import check_trees
+from draftmux.backends.support import Layout, layout
+from draftmux.backends.taps import Recorder
+from draftmux.cost_cache import remembered
+from draftmux.costs import measure_backend
+from draftmux.protocols import Opened, Row
+from draftmux.types import Scores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch import Tensor
+
+    from draftmux.backends.cache import SlotCache
+    from draftmux.costs import CostCurve
+    from draftmux.types import Tap
+
+
+class Runner(Protocol):
+    """Runs passes of one model over its KV cache. How (masks, kernels, shapes) is its own business."""
+
+    @property
+    def cache(self) -> SlotCache: ...
+
+    def idle(self) -> None:
+        """No sequence is open any more."""
+        ...
+
+    def prefill(self, row: int, feed: Feed) -> dict[Tap, Tensor]:
+        """Put a run of prompt tokens into the cache; taps `(n, d)`."""
+        ...
+
+    def run(self, first: int, feeds: Sequence[Feed]) -> tuple[Tensor, dict[Tap, Tensor]]:
+        """Logits `(rows, n, V)` and taps `(rows, n, d)` of cache rows `first`, …, each over its own feed.
+
+        n is at least the widest feed's.
+        """
+        ...
+
+
+@define(eq=False)
+class SlotSequence:
+    """Handle of one sequence: its row of the cache and how many slots of it are committed."""
+
+    row: int
+    length: int = 0
+    closed: bool = False
+
+
+@define(eq=False)
+class Target:
+    """Runs one model for many sequences. Open sequences occupy rows 0 to B-1; a gap is filled from the end."""
+
+    model: Any
+    runner: Runner
+    eos_ids: frozenset[int]
+    tokenizer: Any
+    recorder: Recorder
+    prefill_chunk: int
+    pristine: bool = field(default=True, init=False)  # whether `model` runs outside of here as transformers runs it
+    _open: list[SlotSequence] = field(factory=list, init=False)
+    cost_key: Mapping[str, Any] | None = field(default=None, init=False)  # None: costs are measured, and not kept
+    _curve: CostCurve | None = field(default=None, init=False)
+
+    @classmethod
+    def build(  # noqa: PLR0913 (each is a part of the target)
+        cls,
+        model: Any,
+        make_runner: Callable[[Any, Layout, Recorder], Runner],
+        eos_ids: frozenset[int] = frozenset(),
+        tokenizer: Any = None,
+        taps: Sequence[Tap] = (),
+        *,
+        prefill_chunk: int = 1024,
+        self_check: bool = True,
+    ) -> Target:
+        """Wrap a loaded model; ModelError when it cannot run draft trees or lacks a tap."""
+        shape = layout(model)
+        recorder = Recorder()
+        recorder.watch(model, taps)
+        target = cls(model, make_runner(model, shape, recorder), eos_ids, tokenizer, recorder, prefill_chunk)
+        if self_check:
+            check_trees(target)
+        return target
+
+    @property
+    def cache(self) -> SlotCache:
+        """Keys and values of all open sequences."""
+        return self.runner.cache
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of tapped states."""
+        return int(self.model.config.get_text_config(decoder=True).hidden_size)
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the output layer; ids that the tokenizer does not use count too."""
+        return int(self.model.config.get_text_config(decoder=True).vocab_size)
+
+    @property
+    def max_length(self) -> int | None:
+        """Positions that the model was built for."""
+        config = self.model.config.get_text_config(decoder=True)
+        limit = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+        return int(limit) if limit else None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.model.device  # type: ignore[no-any-return]
+
+    def open(self, tokens: Sequence[int]) -> Opened:
+        """Prefill all tokens but the last, in chunks."""
+        sequence = SlotSequence(len(self._open))
+        self._open.append(sequence)
+        fed = np.asarray(tokens[:-1], dtype=np.int64)
+        taps: list[Mapping[Tap, Tensor]] = []
+        try:
+            for start in range(0, len(fed), self.prefill_chunk):
+                feed = Feed.run(fed[start : start + self.prefill_chunk], start)
+                taps.append(self._prefill(sequence.row, feed))
+                sequence.length += len(feed.tokens)
+        except BaseException:
+            self.close(sequence)
+            raise
+        none = torch.zeros(0, self.hidden_size, dtype=self.model.dtype, device=self.device)
+        return Opened(sequence, {tap: torch.cat([none, *(chunk[tap] for chunk in taps)]) for tap in self.recorder.taps})
+
+    def score(self, rows: Sequence[Row]) -> list[Scores]:
+        """One pass over the roots and drafts of all `rows`."""
+        wanted = {row.sequence.row: i for i, row in enumerate(rows)}
+        first, last = min(wanted), max(wanted) + 1
+        feeds = [self._feed(rows[wanted[r]] if r in wanted else None, r) for r in range(first, last)]
+        logits, taps = self._pass(first, feeds)
+        return [self._scores(row, row.sequence.row - first, logits, taps) for row in rows]
+
+    @torch.inference_mode()
+    def commit(self, sequence: SlotSequence, path: Sequence[int]) -> None:
+        """Keep root and path: move the path's slots right behind the root's, wherever in the tree they stood."""
+        start = sequence.length
+        slots = [start + 1 + node for node in path]
+        if slots != list(range(start + 1, start + 1 + len(slots))):
+            self.cache.move(sequence.row, slots, start + 1)
+        sequence.length = start + 1 + len(slots)
+
+    @torch.inference_mode()
+    def close(self, sequence: SlotSequence) -> None:
+        """Free the row; the last row moves into the gap, so that open rows stay together."""
+        if sequence.closed:
+            return
+        sequence.closed = True
+        mover = self._open.pop()
+        if mover is not sequence:
+            self.cache.copy_row(mover.row, sequence.row, mover.length)
+            mover.row = sequence.row
+            self._open[mover.row] = mover
+        if not self._open:
+            self.runner.idle()
+
+    def cost(self, nodes: int) -> float:
+        """Seconds of a pass over root and `nodes` nodes at up to 256 tokens of context; measured on first use."""
+        if self._curve is None:
+            self._curve = remembered(self.cost_key, lambda: measure_backend(self))
+        return self._curve.at(nodes + 1)
+
+    def _feed(self, row: Row | None, index: int) -> Feed:
+        """A row's root and draft; a sequence that sits this pass out feeds one token into its scratch slots."""
+        start = self._open[index].length
+        if row is None:
+            return Feed.run(np.zeros(1, dtype=np.int64), start)
+        return Feed.draft(row.root, row.draft.tokens, row.draft.parents, start)
+
+    @torch.inference_mode()
+    def _prefill(self, row: int, feed: Feed) -> dict[Tap, Tensor]:
+        return self.runner.prefill(row, feed)
+
+    @torch.inference_mode()
+    def _pass(self, first: int, feeds: Sequence[Feed]) -> tuple[Tensor, dict[Tap, Tensor]]:
+        return self.runner.run(first, feeds)
+
+    def _scores(self, row: Row, index: int, logits: Tensor, taps: Mapping[Tap, Tensor]) -> Scores:
+        count = len(row.draft) + 1
+        return Scores(logits[index, :count], {tap: states[index, :count] for tap, states in taps.items()})

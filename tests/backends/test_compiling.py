@@ -1,0 +1,51 @@
+"""Compiled passes give what the model gives, for all numbers of rows, batches and taps; what cannot compile says so."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from draftmux.backends.static import compiling
+from draftmux.backends.static.backend import StaticBackend
+from draftmux.errors import ModelError
+from draftmux.protocols import Row
+from draftmux.testing.targets import tiny_model
+from draftmux.types import Draft, Tap
+
+TAPS = (Tap(0, "resid_post"), Tap(1, "mlp_out"))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # of torch, by torch's compiler
+def test_compiled_passes_are_the_models() -> None:
+    model = copy.deepcopy(tiny_model("llama")).float()  # packed layers are part of it
+    targets = [
+        StaticBackend(compile=compile).over(copy.deepcopy(model), taps=TAPS)  # type: ignore[call-arg]
+        for compile in (False, True)
+    ]
+    drafts = [Draft.empty(), Draft.chain([4, 5]), Draft.from_candidates([[1, 2], [3]]), Draft.chain([6] * 12)]
+    for batch in (1, 2):
+        opened = [[target.open([1, 2, 3]).sequence for _ in range(batch)] for target in targets]
+        for draft in drafts:
+            expected, found = (
+                target.score([Row(handle, 3, draft) for handle in handles])[-1]
+                for target, handles in zip(targets, opened, strict=True)
+            )
+            assert torch.allclose(found.logits, expected.logits, atol=1e-4)
+            for tap in TAPS:
+                assert torch.allclose(found.taps[tap], expected.taps[tap], atol=1e-4)
+
+
+def test_what_cannot_be_compiled_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_compiler(model: object) -> object:
+        def fail(**inputs: object) -> object:
+            raise RuntimeError("InvalidCxxCompiler: no working C++ compiler found")
+
+        return fail
+
+    monkeypatch.setattr("draftmux.backends.static.runner.compiled", no_compiler)
+    with pytest.raises(ModelError, match=r"could not be compiled: InvalidCxxCompiler.*compile: false"):
+        StaticBackend(compile=True, self_check=False).over(copy.deepcopy(tiny_model("llama")))  # type: ignore[call-arg]
+    assert compiling.LEAST_ROWS == 2
