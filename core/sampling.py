@@ -9,6 +9,7 @@ argmax(log p + Gumbel noise) gives the same text for the same seed, whatever the
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -212,10 +213,14 @@ def fetch_picks(samplers: Sequence[Sampler], sampled: bool = False) -> None:
     On the host it pays to make the others when they are asked for. A constraint is stepped on the host, so picks under
     one are made one by one everywhere.
     """
-    chosen = [s for s in samplers if s.plain or (sampled and s.constrained is None and not on_host(s.scores.logits))]
-    if chosen:
-        picks = iter(torch.cat([sampler.all_picks() for sampler in chosen]).tolist())
-        for sampler in chosen:
+    found: list[tuple[Sampler, Tensor]] = []
+    for s in samplers:
+        if s.plain or (sampled and s.constrained is None and not on_host(s.scores.logits)):
+            with suppress(Exception):  # a processor that fails is met where its request is decided, and fails it alone
+                found.append((s, s.all_picks()))
+    if found:
+        picks = iter(torch.cat([picks for _, picks in found]).tolist())
+        for sampler, _ in found:
             sampler._picks = list(islice(picks, len(sampler.draft) + 1))
 
 

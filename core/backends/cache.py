@@ -146,6 +146,7 @@ class SlotCache(Cache):  # type: ignore[misc]
         self.placement = Placement()
         self.pools: list[Pool] = []
         self.slot_layers = [SlotLayer(self) for _ in range(layers)]
+        self._reached = [0]  # per row: no slot from here on was ever written
         self._known: dict[tuple[Any, ...], int] = {}  # members of each shape, once a pass has shown them all
         super().__init__(layers=self.slot_layers)
 
@@ -168,6 +169,7 @@ class SlotCache(Cache):  # type: ignore[misc]
             return
         if rows > self.rows:
             self.rows = max(rows, self.rows * 3 // 2)
+            self._reached += [0] * (self.rows - len(self._reached))
         if capacity > self.capacity:
             # A quarter as much again, so that copying stays a constant share of the work.
             self.capacity = -(-max(capacity, self.capacity * 5 // 4) // GRAIN) * GRAIN
@@ -178,9 +180,20 @@ class SlotCache(Cache):  # type: ignore[misc]
             layer.refresh()
 
     def aim(self, place: Placement) -> None:
-        """Make room for a pass and say where it writes."""
+        """Make room for a pass and say where it writes.
+
+        Of rows of different length the shorter ones see scratch, under a mask; what an earlier pass left there is
+        wiped, since masked numbers are multiplied by zero, and an infinity would come through.
+        """
         self.reserve(place.last, place.extent)
         self.placement = place
+        for row, start in zip(range(place.first, place.last), place.starts, strict=True):
+            end = start + place.width
+            if end < min(self._reached[row], place.extent):
+                for pool in self.pools:
+                    pool.data[:, row, :, end : self._reached[row]] = 0
+                self._reached[row] = end
+            self._reached[row] = max(self._reached[row], end)
 
     @property
     def nbytes(self) -> int:
@@ -196,6 +209,7 @@ class SlotCache(Cache):  # type: ignore[misc]
 
     def copy_row(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` slots of a row to another, in every layer; before the first pass there are none."""
+        self._reached[target] = max(self._reached[target], length)
         for pool in self.pools if length else ():
             pool.data[:, target, :, :length] = pool.data[:, source, :, :length]
 
@@ -205,6 +219,7 @@ class SlotCache(Cache):  # type: ignore[misc]
             self._known = _count(self.pools)
         self.version += 1
         self.rows, self.capacity, self.placement, self.pools = 1, GRAIN, Placement(), []
+        self._reached = [0]
         for layer in self.slot_layers:
             layer.forget()
 

@@ -61,7 +61,7 @@ def layout(model: Any) -> Layout:
         raise ModelError(
             f"{name} has layers of kind {odd}; draft trees need full or sliding-window attention throughout"
         )
-    if getattr(config, "kv_sharing_modes", None) is not None or getattr(config, "num_kv_shared_layers", None):
+    if "reuse" in (getattr(config, "kv_sharing_modes", None) or ()) or getattr(config, "num_kv_shared_layers", None):
         raise ModelError(
             f"{name} shares keys and values between layers; the cache of draft trees does not support that yet"
         )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import torch
 from attrs import define, field
 
 from draftmux.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import Tensor, nn
 
@@ -23,10 +26,25 @@ AFTER_ATTENTION = ("pre_feedforward_layernorm", "post_attention_layernorm", "ln_
 
 @define(eq=False)
 class Recorder:
-    """Keeps the tapped states of the last pass, `(rows, n, d)` per tap."""
+    """Keeps the tapped states of the last pass, `(rows, n, d)` per tap. Other calls of the model leave no trace."""
 
     states: dict[Tap, Tensor] = field(factory=dict)
     taps: tuple[Tap, ...] = ()
+    _thread: int | None = field(default=None, init=False)  # that a pass runs in
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """While a pass runs in this thread."""
+        before, self._thread = self._thread, threading.get_ident()
+        try:
+            yield
+        finally:
+            self._thread = before
+
+    @property
+    def _records(self) -> bool:
+        # A compiler that looks into the model sees passes only.
+        return torch.compiler.is_compiling() or self._thread == threading.get_ident()
 
     def watch(self, model: nn.Module, taps: Sequence[Tap]) -> None:
         """Hook the model; ModelError when a tap does not exist in it."""
@@ -44,10 +62,12 @@ class Recorder:
 
     def _hook(self, layer: nn.Module, tap: Tap) -> None:
         def keep_output(module: Any, inputs: Any, output: Any) -> None:
-            self.states[tap] = output[0] if isinstance(output, tuple) else output
+            if self._records:
+                self.states[tap] = output[0] if isinstance(output, tuple) else output
 
         def keep_input(module: Any, inputs: Any) -> None:
-            self.states[tap] = inputs[0]
+            if self._records:
+                self.states[tap] = inputs[0]
 
         if tap.kind == "resid_post":
             layer.register_forward_hook(keep_output)

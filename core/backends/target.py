@@ -33,6 +33,10 @@ class Runner(Protocol):
     @property
     def cache(self) -> SlotCache: ...
 
+    def width(self, rows: int) -> int:
+        """How many rows a pass over that many takes, with padding."""
+        ...
+
     def idle(self) -> None:
         """No sequence is open any more."""
         ...
@@ -47,6 +51,16 @@ class Runner(Protocol):
         n is at least the widest feed's.
         """
         ...
+
+
+class Options(Protocol):
+    """Options that all backends of transformers models have."""
+
+    @property
+    def prefill_chunk(self) -> int: ...
+
+    @property
+    def self_check(self) -> bool: ...
 
 
 @define(eq=False)
@@ -64,35 +78,31 @@ class Target:
 
     model: Any
     runner: Runner
-    eos_ids: frozenset[int]
-    tokenizer: Any
     recorder: Recorder
-    prefill_chunk: int
+    prefill_chunk: int = 1024
+    eos_ids: frozenset[int] = frozenset()
+    tokenizer: Any = None
     pristine: bool = field(default=True, init=False)  # whether `model` runs outside of here as transformers runs it
     _open: list[SlotSequence] = field(factory=list, init=False)
     cost_key: Mapping[str, Any] | None = field(default=None, init=False)  # None: costs are measured, and not kept
     _curve: CostCurve | None = field(default=None, init=False)
 
     @classmethod
-    def build(  # noqa: PLR0913 (each is a part of the target)
-        cls,
-        model: Any,
-        make_runner: Callable[[Any, Layout, Recorder], Runner],
-        eos_ids: frozenset[int] = frozenset(),
-        tokenizer: Any = None,
-        taps: Sequence[Tap] = (),
-        *,
-        prefill_chunk: int = 1024,
-        self_check: bool = True,
+    def over(
+        cls, model: Any, make_runner: Callable[[Any, Layout, Recorder], Runner], taps: Sequence[Tap] = ()
     ) -> Target:
-        """Wrap a loaded model; ModelError when it cannot run draft trees or lacks a tap."""
+        """Wrap a loaded model; ModelError when its architecture cannot run draft trees, or lacks a tap."""
         shape = layout(model)
         recorder = Recorder()
         recorder.watch(model, taps)
-        target = cls(model, make_runner(model, shape, recorder), eos_ids, tokenizer, recorder, prefill_chunk)
-        if self_check:
-            check_trees(target)
-        return target
+        return cls(model, make_runner(model, shape, recorder), recorder)
+
+    def ready(self, options: Options, eos_ids: frozenset[int] = frozenset(), tokenizer: Any = None) -> Target:
+        """Set up for decoding, and try it on a small tree if `options` say so; ModelError when that goes wrong."""
+        self.prefill_chunk, self.eos_ids, self.tokenizer = options.prefill_chunk, eos_ids, tokenizer
+        if options.self_check:
+            check_trees(self)
+        return self
 
     @property
     def cache(self) -> SlotCache:
@@ -173,7 +183,7 @@ class Target:
         """Seconds of a pass over root and `nodes` nodes at up to 256 tokens of context; measured on first use."""
         if self._curve is None:
             self._curve = remembered(self.cost_key, lambda: measure_backend(self))
-        return self._curve.at(nodes + 1)
+        return self._curve.at(self.runner.width(nodes + 1))
 
     def _feed(self, row: Row | None, index: int) -> Feed:
         """A row's root and draft; a sequence that sits this pass out feeds one token into its scratch slots."""

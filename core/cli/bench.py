@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from attrs import asdict, frozen
+from click.core import ParameterSource
 
 from draftmux.bench.suites import SUITES, from_file
 from draftmux.cli.options import set_option, threads_option, use_threads
@@ -81,6 +82,10 @@ class Options:
         for name in ("suite", "prompts", "limit", "max_new_tokens", "baseline"):
             if getattr(self, name) is not None:
                 raise click.UsageError(f"--cost runs no prompts; leave out --{name.replace('_', '-')}")
+        context = click.get_current_context()
+        for name in ("warmup", "repeat", "batch", "seed"):
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"--cost runs no prompts; leave out --{name}")
         if len(self.pipelines) > 1:
             raise click.UsageError("--cost measures the target of one pipeline; name just one")
 

@@ -152,7 +152,6 @@ def _fresh_taps(target: Target, tokens: list[int]) -> dict[Tap, Tensor]:
     if len(tokens) > 1:
         with torch.inference_mode():
             states = target.model(input_ids=torch.tensor([tokens[:-1]]), output_hidden_states=True).hidden_states
-        target.recorder.take()
         fresh[Tap(0, "resid_post")] = states[1][0]
     return fresh
 

@@ -124,6 +124,30 @@ def steps(target: Any, rows: Iterable[int], context: int) -> dict[int, tuple[flo
     return found
 
 
+def answers(target: Any) -> list[torch.Tensor]:
+    """Logits of drafts of every size, of two sequences together, and of one that outgrows the cache."""
+    tokens = np.random.default_rng(1).integers(10, 20_000, 5000).tolist()
+    found = []
+    short, other = target.open(tokens[:100]).sequence, target.open(tokens[50:300]).sequence
+    for rows in ROWS:
+        draft = Draft.chain(tokens[: rows - 1])
+        found.append(target.score([Row(short, tokens[99], draft)])[0].logits.float().cpu())
+        both = target.score([Row(short, tokens[99], draft), Row(other, tokens[299], Draft.empty())])
+        found += [scores.logits.float().cpu() for scores in both]
+    long = target.open(tokens).sequence
+    found.append(target.score([Row(long, tokens[-1], Draft.chain(tokens[:7]))])[0].logits.float().cpu())
+    for handle in (short, other, long):
+        target.close(handle)
+    return found
+
+
+def agreement(found: list[torch.Tensor], expected: list[torch.Tensor]) -> dict[str, float]:
+    """The largest difference, and the share of rows whose likeliest token is the same."""
+    same = torch.cat([a.argmax(-1) == b.argmax(-1) for a, b in zip(found, expected, strict=True)])
+    worst = max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True))
+    return {"largest difference": worst, "same token": float(same.double().mean())}
+
+
 def throughput(target: Any, trace: list[list[int]], context: int) -> float:
     """Tokens per second when each step drafts and accepts what was recorded: `[drafted, accepted]` each."""
     tokens = np.random.default_rng(0).integers(10, 20_000, context + 1).tolist()
@@ -143,9 +167,10 @@ def throughput(target: Any, trace: list[list[int]], context: int) -> float:
 def model(report: list[dict[str, Any]], name: str, loaded: Any) -> None:
     """Step times with graphs and without, and throughput on recorded acceptances."""
     eager = StaticBackend(pack=False, self_check=False).over(loaded)
-    plain = steps(eager, ROWS, 512)
+    plain, expected = steps(eager, ROWS, 512), answers(eager)
     graphs = H100Backend(self_check=False, warm_up_rows=BUCKETS[-1]).over(loaded)
     captured = steps(graphs, ROWS, 512)
+    report.append({"what": f"{name}, graphs against eager", **agreement(answers(graphs), expected)})
     bytes_read = sum(p.nbytes for p in loaded.parameters()) - loaded.get_input_embeddings().weight.nbytes
     for rows in ROWS:
         whole, host = captured[rows]

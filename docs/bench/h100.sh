@@ -12,5 +12,5 @@ out="${OUT:-$(mktemp -d)}"
 export PYTHONPATH="docs/bench${PYTHONPATH:+:$PYTHONPATH}" DRAFTMUX_COST_CACHE=off TOKENIZERS_PARALLELISM=false
 
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader || exit 1
-"$python" -m pytest -q -n 0 -p no:cacheprovider tests/backends/test_tree_attention.py tests/backends/test_h100.py 2>&1 | tail -n 15
+timeout 120 "$python" -m pytest -q -n 0 -p no:cacheprovider tests/backends/test_tree_attention.py tests/backends/test_h100.py 2>&1 | tail -n 15
 timeout 360 "$python" docs/bench/h100.py --out "$out/h100.json" 2>&1 | tee "$out/h100.log"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are defined
+os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"  # read when the kernels are defined
 pytest.importorskip("triton")
 
 from draftmux.backends.h100.backend import H100Backend
@@ -21,9 +22,11 @@ from draftmux.testing.properties import TreePasses
 from draftmux.testing.targets import MODELS, tiny_model
 from draftmux.types import Draft, Tap
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
 
 def target(name: str, *taps: Tap, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
-    model = copy.deepcopy(tiny_model(name, 600)).to(dtype)
+    model = copy.deepcopy(tiny_model(name, 600)).to(DEVICE, dtype)
     small = {"rows": (1, 2, 4, 8), "context": 64, "warm_up_rows": 2, "self_check": False}
     return H100Backend(**{**small, **options}).over(model, taps=taps)
 
@@ -36,7 +39,7 @@ def test_tree_passes(name: str) -> None:
 def test_the_cache_outgrows_its_graphs() -> None:
     found = target("llama")
     graphs = found.runner._graphs.copy()
-    TreePasses(found, np.random.default_rng(2), near=1e-4).check([60, 2], rounds=2)
+    TreePasses(found, np.random.default_rng(2), near=1e-4).check([254, 2], rounds=2)
     assert not set(map(id, graphs.values())) & set(map(id, found.runner._graphs.values()))
 
 
@@ -76,6 +79,39 @@ def test_exact_trees_say_that_they_are_not() -> None:
     handle = found.open([1, 2]).sequence
     with pytest.warns(UserWarning, match="holds for chains"):
         found.score([Row(handle, 2, Draft.from_candidates([[3, 4], [5]]))])
+
+
+def test_a_graph_keeps_what_it_computes_with() -> None:
+    """Partial results lie outside of a graph's own memory; freed, replays would write into someone else's."""
+    found = target("llama", context=1024)
+    handle = found.open([1, 2, 3]).sequence
+    found.score([Row(handle, 3, Draft.chain([4, 5]))])
+    gc.collect()
+    for graph in found.runner._graphs.values():
+        assert graph.this.workspace, "no workspace is kept"
+
+
+def test_growing_begins_with_new_graph_memory() -> None:
+    found = target("llama")
+    found.runner._memory = "of the graphs before"
+    handle = found.open([1] * 300).sequence
+    found.score([Row(handle, 1, Draft.empty())])
+    assert found.runner._memory is None or DEVICE == "cuda"
+
+
+def test_few_graphs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("draftmux.backends.h100.graphs.MOST_GRAPHS", 2)
+    found = target("llama")
+    handle = found.open([1, 2, 3]).sequence
+    for nodes in (0, 1, 3, 0):
+        found.score([Row(handle, 3, Draft.chain([4] * nodes))])
+    assert len(found.runner._graphs) == 2
+
+
+@pytest.mark.parametrize("rows", [(), (0, 4), (4, 2), (2, 2), (1, 10**8)])
+def test_rows_must_be_rows(rows: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="'rows' must rise from at least 1 to at most 1024"):
+        H100Backend(rows=rows)  # type: ignore[call-arg]
 
 
 def test_taps_come_with_their_rows() -> None:

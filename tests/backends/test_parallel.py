@@ -26,6 +26,7 @@ from transformers import PreTrainedTokenizerFast
 from draftmux.cli.main import main
 from draftmux.testing.targets import tiny_model
 
+pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).with_name("parallel_ranks.py")
 ALONE = runpy.run_path(str(SCRIPT))
 PRELOAD = [

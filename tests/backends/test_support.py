@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -224,3 +225,118 @@ def test_squashed_scores_are_what_transformers_makes_of_them() -> None:
         scores = target.score([Row(handle, 1, Draft.chain([5, 9, 2, 6]))])[0].logits
     assert torch.allclose(found, expected, atol=1e-5)  # eager makes its softmax in float32
     assert torch.allclose(scores, expected[3:], atol=1e-5)
+
+
+def sinks() -> Any:
+    own = {"head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 4}
+    return hf.GptOssForCausalLM(hf.GptOssConfig(**SIZES, **own, layer_types=["sliding_attention", "full_attention"]))
+
+
+def falcon() -> Any:
+    sizes = {"vocab_size": 32, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return hf.FalconForCausalLM(hf.FalconConfig(**sizes, bos_token_id=None, eos_token_id=None))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [(sinks, r"s_aux.*use: transformers, attention: eager"), (falcon, "use: transformers")],
+)
+def test_an_attention_that_static_does_not_know_is_refused(make: Any, reason: str) -> None:
+    with pytest.raises(ModelError, match=reason):
+        StaticBackend().over(make().eval())
+
+
+def test_sinks_run_on_transformers_eager_attention() -> None:
+    build(sinks(), attention="eager")
+
+
+def test_a_mixture_of_experts_has_no_exact_numerics() -> None:
+    torch.manual_seed(1)
+    model = hf.MixtralForCausalLM(hf.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2)).eval()
+    for parameter in model.parameters():
+        parameter.data.normal_(0, 0.3)
+    StaticBackend().over(copy.deepcopy(model))
+    with pytest.raises(ModelError, match="other bits than plain decoding"):
+        StaticBackend(numerics="exact").over(model)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("backend", ["transformers", "static"])
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_what_a_pass_left_in_the_scratch_does_not_come_through(backend: str, poison: float) -> None:
+    """Of rows of different length the shorter sees slots that a rejected draft, or a sequence before it, wrote."""
+    target = tiny_target("llama", backend=backend)
+    long, gone = target.open(list(range(1, 30))).sequence, target.open(list(range(1, 25))).sequence
+    target.score([Row(gone, 24, Draft.chain([3] * 9))])
+    target.close(gone)
+    short = target.open([1, 2]).sequence
+    target.score([Row(short, 2, Draft.chain([5] * 6))])
+    target.commit(short, ())
+    with torch.inference_mode():
+        for pool in target.cache.pools:
+            pool.data[:, short.row, :, short.length : 33] = poison  # as far as the sequence before it went
+    found = target.score([Row(long, 29, Draft.empty()), Row(short, 3, Draft.empty())])[1].logits
+    assert found.isfinite().all()
+
+
+def packed() -> Any:
+    return StaticBackend().over(copy.deepcopy(tiny_model("llama")).float())
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model: model.to(torch.bfloat16),
+        lambda model: model.state_dict(),
+        copy.deepcopy,
+        pickle.dumps,
+    ],
+    ids=["to", "state_dict", "deepcopy", "pickle"],
+)
+def test_a_packed_model_says_what_it_cannot_do(use: Any) -> None:
+    with pytest.raises(ModelError, match="pack: false"):
+        use(packed().model)
+
+
+def test_a_packed_model_still_runs_by_itself() -> None:
+    target, tokens = packed(), torch.tensor([[3, 1, 4, 1, 5]])
+    with torch.inference_mode():
+        expected = copy.deepcopy(tiny_model("llama")).float()(input_ids=tokens).logits
+        assert torch.allclose(target.model.to("cpu")(input_ids=tokens).logits, expected, atol=1e-4)
+    assert not target.pristine
+    assert not StaticBackend(self_check=False).over(target.model).pristine
+
+
+def test_calls_of_the_model_from_outside_leave_taps_alone() -> None:
+    tap = Tap(0, "resid_post")
+    target = tiny_target("llama", backend="static", taps=(tap,))
+    handle = target.open([1, 2, 3]).sequence
+    with torch.inference_mode():
+        target.model(input_ids=torch.tensor([[4, 5, 6, 7]]))
+    assert not target.recorder.take()
+    assert target.score([Row(handle, 3, Draft.empty())])[0].taps[tap].shape == (1, 32)
+
+
+def test_a_pass_within_a_pass_leaves_the_outer_one_alone() -> None:
+    outer, inner = (tiny_target("llama", backend="static") for _ in range(2))
+    expected = [3, Draft.chain([4])]
+    handle, other = outer.open([1, 2, 3]).sequence, inner.open([5, 6]).sequence
+    alone = outer.score([Row(handle, *expected)])[0].logits  # type: ignore[arg-type]
+    hook = outer.model.model.layers[0].register_forward_hook(
+        lambda *_: inner.score([Row(other, 6, Draft.empty())]) and None
+    )
+    nested = outer.score([Row(handle, *expected)])[0].logits  # type: ignore[arg-type]
+    hook.remove()
+    assert torch.equal(alone, nested)
+
+
+def test_exact_numerics_on_a_short_model() -> None:
+    StaticBackend(numerics="exact").over(copy.deepcopy(tiny_model("gpt2", 16)).float())  # type: ignore[call-arg]
+
+
+def test_layers_that_could_share_but_do_not_are_no_reason_to_refuse() -> None:
+    model = llama()
+    model.config.kv_sharing_modes = [None, "store"]
+    build(model)
+    model.config.kv_sharing_modes = ["store", "reuse"]
+    with pytest.raises(ModelError, match="shares keys and values"):
+        build(model)

@@ -8,6 +8,7 @@ Where there is no CUDA (tests, in Triton's interpreter) the same passes run with
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from draftmux.backends.h100.tree_attention import Workspace, ancestor_bits, tree
 from draftmux.backends.masks import Feed
 from draftmux.backends.static import attention
 from draftmux.backends.static.runner import SlotPass, merged, stacked
+from draftmux.errors import ModelError
 from draftmux.progress import working
 from draftmux.protocols import Row
 from draftmux.types import Draft
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 SPLIT = 256  # slots a program sums under exact numerics, whatever the capacity
 BEYOND = 64  # drafts of more rows than the largest bucket are padded to a multiple of this
+MOST_GRAPHS = 48  # each holds its own logits; the oldest is let go
 WARM_UPS = 2  # passes before a capture: kernels are compiled and libraries allocate in them
 
 
@@ -93,7 +96,7 @@ class KernelPass:
     first: int
     inputs: Inputs
     split: int | None
-    workspace: list[Workspace]  # empty before the first launch; one for all launches
+    workspace: dict[int, Workspace]  # by the width of values; made at the first launch, one for all launches
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, softcap: float) -> Tensor:
         """Store the new keys and values, and attend by ancestor bits; `(B, n, H, dv)`."""
@@ -102,9 +105,10 @@ class KernelPass:
         if not stored.is_initialized:
             stored.lazy_initialization(key, value)
         write_slots(stored.keys, stored.values, key, value, starts, self.first)
-        if not self.workspace:
-            shape = (*query.shape[:3], value.shape[3])
-            self.workspace.append(Workspace.allocate(shape, self.cache.capacity, self.split, query.device))
+        width = value.shape[3]
+        if width not in self.workspace:
+            shape = (*query.shape[:3], width)
+            self.workspace[width] = Workspace.allocate(shape, self.cache.capacity, self.split, query.device)
         found = tree_attention(
             query,
             stored.keys,
@@ -117,7 +121,7 @@ class KernelPass:
             softcap=softcap or None,
             window=self.layout.window_of(self.layout.kind[layer]),
             split=self.split,
-            workspace=self.workspace[0],
+            workspace=self.workspace[width],
         )
         return found.transpose(1, 2)
 
@@ -127,6 +131,7 @@ class Captured:
     """A graph with its inputs, and where its results stand after a replay."""
 
     inputs: Inputs
+    this: KernelPass  # its workspace lies outside of the graph's own memory, and must live as long
     replay: Callable[[], None]
     logits: Tensor
     taps: dict[Tap, Tensor]
@@ -140,6 +145,7 @@ class GraphRunner:
     layout: Layout
     recorder: Recorder
     buckets: tuple[int, ...]
+    sequences: int = 1
     context: int = 4096
     exact: bool = False
     cache: SlotCache = field(init=False)
@@ -148,9 +154,20 @@ class GraphRunner:
     _memory: Any = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.model.set_attn_implementation(attention.NAME)
+        attention.use(self.model)
         self.cache = SlotCache(self.layout.layers, deferred=True)
-        self.cache.reserve(1, self.context)
+        self.settle()
+
+    def settle(self) -> None:
+        """Begin with an empty cache of the size that was asked for."""
+        self.cache.release()
+        self.cache.reserve(self.sequences, self.context)
+
+    def width(self, rows: int) -> int:
+        """How many rows a pass over that many takes: those of a bucket, or of several passes."""
+        if self.exact:
+            return -(-rows // self.buckets[0]) * self.buckets[0]
+        return next((bucket for bucket in self.buckets if bucket >= rows), -(-rows // BEYOND) * BEYOND)
 
     def idle(self) -> None:
         """Keeps cache and graphs: making them anew would cost the next request more than they take."""
@@ -158,7 +175,7 @@ class GraphRunner:
     def prefill(self, row: int, feed: Feed) -> dict[Tap, Tensor]:
         """Put a run of prompt tokens into the cache, without a graph; taps `(n, d)`."""
         self.cache.aim(Placement(row, row + 1, (feed.slot,), len(feed.tokens)))
-        this = SlotPass(self.cache, self.layout, [feed], self.model.dtype, self.model.device)
+        this = SlotPass(self.cache, self.layout, [feed], self.model.dtype, self.model.device, plain_run=True)
         tokens, positions = (torch.from_numpy(ids[None]).to(self.model.device) for ids in (feed.tokens, feed.positions))
         self._forward(this, tokens, positions, logits_to_keep=1)
         return {tap: states[0] for tap, states in self.recorder.take().items()}
@@ -184,31 +201,44 @@ class GraphRunner:
     def _padded(self, first: int, feeds: Sequence[Feed]) -> tuple[Tensor, dict[Tap, Tensor]]:
         longest = max(len(feed.tokens) for feed in feeds)
         width = next((rows for rows in self.buckets if rows >= longest), -(-longest // BEYOND) * BEYOND)
-        return self._replay(first, [feed.padded(width) for feed in feeds])
+        with torch.cuda.device(self.model.device) if self.model.device.type == "cuda" else nullcontext():
+            return self._replay(first, [feed.padded(width) for feed in feeds])
 
     def _replay(self, first: int, feeds: Sequence[Feed]) -> tuple[Tensor, dict[Tap, Tensor]]:
         rows = len(feeds[0].tokens)
         self.cache.aim(Placement(first, first + len(feeds), tuple(feed.slot for feed in feeds), rows))
         if self._version != self.cache.version:
             self._graphs.clear()
+            self._memory = None  # a pool that no graph uses any more cannot be captured into
             self._version = self.cache.version
         key = (first, len(feeds), rows)
         if key not in self._graphs:
-            self._graphs[key] = self._capture(first, feeds)
+            if len(self._graphs) == MOST_GRAPHS:
+                del self._graphs[next(iter(self._graphs))]
+            self._graphs[key] = self._captured(first, feeds)
             self._version = self.cache.version  # the first pass of all makes the buffers
         graph = self._graphs[key]
         graph.inputs.send(feeds)
         graph.replay()
         return graph.logits, graph.taps
 
+    def _captured(self, first: int, feeds: Sequence[Feed]) -> Captured:
+        try:
+            return self._capture(first, feeds)
+        except Exception as error:
+            raise ModelError(
+                f"{type(self.model).__name__}: a pass of {len(feeds[0].tokens)} rows is not captured as a CUDA graph: "
+                f"{' '.join(str(error).split())[:300]}; use `backend: {{use: static}}`"
+            ) from error
+
     def _capture(self, first: int, feeds: Sequence[Feed]) -> Captured:
         device = self.model.device
         inputs = Inputs(len(feeds), len(feeds[0].tokens), device)
         inputs.send(feeds)  # a pass over real lengths, since it writes into the cache
-        this = KernelPass(self.cache, self.layout, first, inputs, SPLIT if self.exact else None, [])
+        this = KernelPass(self.cache, self.layout, first, inputs, SPLIT if self.exact else None, {})
         forward = partial(self._forward, this, *inputs.views()[:2])
         if device.type != "cuda":
-            return self._uncaptured(inputs, forward)
+            return self._uncaptured(inputs, this, forward)
         side = torch.cuda.Stream(device)
         side.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(side):
@@ -217,12 +247,13 @@ class GraphRunner:
         torch.cuda.current_stream(device).wait_stream(side)
         self._memory = self._memory or torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._memory):
+        # Other threads may use the device meanwhile: only what this one does must fit into a graph.
+        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
             logits = forward()
             taps = self.recorder.take()
-        return Captured(inputs, graph.replay, logits, taps)
+        return Captured(inputs, this, graph.replay, logits, taps)
 
-    def _uncaptured(self, inputs: Inputs, forward: Callable[[], Tensor]) -> Captured:
+    def _uncaptured(self, inputs: Inputs, this: KernelPass, forward: Callable[[], Tensor]) -> Captured:
         logits = forward()
         taps = self.recorder.take()
 
@@ -231,10 +262,10 @@ class GraphRunner:
             for tap, states in self.recorder.take().items():
                 taps[tap].copy_(states)
 
-        return Captured(inputs, replay, logits, taps)
+        return Captured(inputs, this, replay, logits, taps)
 
     def _forward(self, this: attention.Pass, tokens: Tensor, positions: Tensor, logits_to_keep: int = 0) -> Tensor:
-        with attention.running(this):
+        with attention.running(this), self.recorder.recording():
             return self.model(  # type: ignore[no-any-return]
                 input_ids=tokens,
                 position_ids=positions,

@@ -16,12 +16,15 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from draftmux.errors import ModelError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor
 
 NAME = "draftmux"
+UNKNOWN = ("s_aux", "sinks", "position_bias")  # what some models add to their scores
 PACKED = 64  # rows up to which the query heads of one KV head are packed; wider passes would need too large a mask
 
 
@@ -43,11 +46,11 @@ _running = _Running()
 @contextmanager
 def running(current: Pass) -> Iterator[None]:
     """The pass that attention calls of this thread belong to."""
-    _running.current = current
+    before, _running.current = _running.current, current
     try:
         yield
     finally:
-        _running.current = None
+        _running.current = before
 
 
 def forward(
@@ -59,6 +62,11 @@ def forward(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """As transformers calls it, once a layer."""
+    if odd := [name for name in UNKNOWN if kwargs.get(name) is not None]:
+        raise ModelError(
+            f"{type(module).__name__} attends with {', '.join(odd)}, which this backend does not know; use "
+            f"`backend: {{use: transformers, attention: eager}}`"
+        )
     scale = float(kwargs.get("scaling") or query.shape[-1] ** -0.5)
     softcap = float(kwargs.get("softcap") or 0.0)
     if _running.current is None:
@@ -105,6 +113,22 @@ AttentionInterface.register(NAME, forward)
 AttentionMaskInterface.register(NAME, _mask)
 
 
+def use(model: Any) -> None:
+    """Let a model attend through `forward`; ModelError when it has an attention of its own."""
+    model.set_attn_implementation(NAME)
+    if model.config.get_text_config(decoder=True)._attn_implementation != NAME:
+        raise ModelError(
+            f"{type(model).__name__} does not let its attention be replaced; use `backend: {{use: transformers}}`"
+        )
+
+
+def causal_attention(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    """Attention of a run from position 0 on, where each row sees all before it: no mask is needed. `(B, n, H, dv)`."""
+    groups = query.shape[1] // keys.shape[1]
+    found = scaled_dot_product_attention(query, keys, values, is_causal=True, scale=scale, enable_gqa=groups > 1)
+    return found.transpose(1, 2).contiguous()
+
+
 def masked_attention(
     query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float, softcap: float
 ) -> Tensor:
@@ -118,11 +142,22 @@ def masked_attention(
         found = _softcapped(query, keys, values, mask, scale, softcap)
     elif groups > 1 and rows <= PACKED:
         packed = query.reshape(batch, keys.shape[1], groups * rows, query.shape[3])
-        tiled = None if mask is None else mask.repeat(1, 1, groups, 1)
-        found = scaled_dot_product_attention(packed, keys, values, attn_mask=tiled, scale=scale)
+        found = scaled_dot_product_attention(packed, keys, values, attn_mask=_tiled(mask, groups), scale=scale)
     else:
+        if query.is_cuda and mask is not None:  # grouped and masked, a kernel would write out all scores
+            keys, values, groups = (*(states.repeat_interleave(groups, 1) for states in (keys, values)), 1)
         found = scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale, enable_gqa=groups > 1)
     return found.reshape(batch, heads, rows, values.shape[3]).transpose(1, 2).contiguous()
+
+
+def _tiled(mask: Tensor | None, groups: int) -> Tensor | None:
+    """The mask of packed heads, `(B, 1, groups * n, m)`. Layers of one kind share a mask, so it is kept with it."""
+    if mask is None:
+        return None
+    tiles: dict[int, Tensor] = mask.__dict__.setdefault("tiles", {})
+    if groups not in tiles:
+        tiles[groups] = mask.repeat(1, 1, groups, 1)
+    return tiles[groups]
 
 
 def _softcapped(

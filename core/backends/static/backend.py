@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from attrs import evolve, frozen
+from attrs import frozen
 
-from draftmux.backends.parallel.wrap import wrap
+from draftmux.backends import loading
 from draftmux.errors import ModelError
 from draftmux.options import option
 
@@ -30,49 +30,63 @@ class StaticBackend:
         "exact: plain decoding and speculation give the same text in bfloat16 too, at a price in speed",
         default="default",
     )
-    exact_rows: int = option("rows of every pass under `numerics: exact`", default=16, minimum=1)
+    exact_rows: int = option(
+        "rows of every pass under `numerics: exact`, a multiple of 8", default=16, minimum=8, maximum=256
+    )
     pack: bool = option("pack the weights for the CPU's matrix products when loading", default=True)
     compile: bool = option("run through torch.compile: a minute to start, then faster", default=False)
     prefill_chunk: int = option("prompt tokens per prefill pass; bounds memory", default=1024, minimum=1)
     self_check: bool = option("compare a tree pass with sequential decoding when loading", default=True)
 
+    def __attrs_post_init__(self) -> None:
+        if self.exact_rows % 8:  # else vectorised functions end in the middle of a row, and go on one by one
+            raise ValueError(f"'exact_rows' must be a multiple of 8, got {self.exact_rows}")
+
     def bind(self, target: ModelSpec | None, taps: tuple[Tap, ...]) -> BoundBackend:
-        """Load the target; ModelError when it cannot be loaded or cannot run draft trees.
-
-        Under torchrun, all processes share it, and only rank 0 returns from here.
-        """
-        if target is None:
-            raise ModelError("the static backend needs a model; add `models: {target: {source: …}}`")
-        return wrap(partial(self._load, target, taps))
-
-    def _load(self, target: ModelSpec, taps: tuple[Tap, ...], processes: int) -> Target:
-        from draftmux.cost_cache import setting as cost_key
-        from draftmux.models.load import load_model, load_tokenizer
-
-        model, eos_ids = load_model(target, processes)
-        alone = self if processes == 1 else evolve(self, pack=False)  # a shard's layers do more than multiply
-        bound = alone.over(model, eos_ids, load_tokenizer(target), taps)
-        bound.cost_key = cost_key(model, target, "static", self) if processes == 1 else None
-        return bound
+        """Load the target; ModelError when it cannot be loaded or cannot run draft trees."""
+        return loading.bind("static", self, target, taps)
 
     def over(
-        self, model: Any, eos_ids: frozenset[int] = frozenset(), tokenizer: Any = None, taps: tuple[Tap, ...] = ()
+        self,
+        model: Any,
+        eos_ids: frozenset[int] = frozenset(),
+        tokenizer: Any = None,
+        taps: tuple[Tap, ...] = (),
+        processes: int = 1,
     ) -> Target:
-        """The target around a model that is loaded already; ModelError when it cannot run draft trees."""
-        from draftmux.backends.static.packing import pack
+        """The target around a model that is loaded already; ModelError when it cannot run draft trees.
+
+        The model's linear layers are replaced by packed ones.
+        """
+        from draftmux.backends.static.packing import is_packed
         from draftmux.backends.target import Target
 
-        packed = pack(model) if self.pack else 0
-        chunk, check = self.prefill_chunk, self.self_check
-        target = Target.build(model, self._runner, eos_ids, tokenizer, taps, prefill_chunk=chunk, self_check=check)
-        target.pristine = not packed
-        if self.compile:
-            from draftmux.backends.static.compiling import warm_up
-
-            warm_up(target)
+        if processes > 1 and self.numerics == "exact":
+            raise ModelError(
+                "`numerics: exact` holds in one process: between several, sums are made in an order of their own; use "
+                "`numerics: default`, or start a single process"
+            )
+        # A layer that is shared between processes does more than multiply.
+        target = Target.over(model, partial(self._runner, self.pack and processes == 1), taps)
+        target.pristine = not is_packed(model)
+        target.ready(self, eos_ids, tokenizer)
+        self._try(target)
         return target
 
-    def _runner(self, model: Any, layout: Layout, recorder: Recorder) -> Runner:
+    def _try(self, target: Target) -> None:
+        from draftmux.backends.self_check import check_exact
+        from draftmux.backends.static.compiling import warm_up
+        from draftmux.types import Draft
+
+        if self.compile:
+            warm_up(target)
+        if self.numerics == "exact" and self.self_check:
+            check_exact(target, Draft([0] * 5, [-1, 0, 1, 0, 3]))
+
+    def _runner(self, packing: bool, model: Any, layout: Layout, recorder: Recorder) -> Runner:
+        from draftmux.backends.static.packing import pack
         from draftmux.backends.static.runner import SlotRunner
 
+        if packing:
+            pack(model)
         return SlotRunner(model, layout, recorder, self.exact_rows * (self.numerics == "exact"), self.compile)

@@ -6,8 +6,8 @@ prefix is cut at multiples of `BLOCK` positions. Blocks before p's own are atten
 logical order. Blocks are added up one after the other. What a row does not see adds exactly nothing: weight 0, in a
 place that no other sum is rounded with. Products are made in float32 (float64 for float64 models).
 
-This holds as long as the matrix products of the machine give a row the same bits wherever it stands in a pass of fixed
-size; `tests/backends/test_exact.py` and the self-check of the backend try that.
+Every pass has the same number of rows, so every product has one shape. What is left to believe is that a row's bits do
+not depend on where it stands in a pass, and on no other row; the backend's self-check compares bits at load.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,66 +27,60 @@ if TYPE_CHECKING:
     from draftmux.backends.support import Layout
 
 BLOCK = 64
+BUNDLE = 4  # blocks that are multiplied together: always as many, since kernels may depend on their number
 
 
 @frozen(eq=False)
 class Paths:
     """Where the keys of each row stand, in logical order.
 
-    `own (n, BLOCK)`: slots of the positions of its own block. `shared (b, BLOCK)`: slots of the blocks before; the
-    first `whole` are the cache's own first slots. `sees (n, b)`: which of them are on the row's path.
+    `own (n, BLOCK)`: slots of the positions of its own block; what a row has not reached is its own slot. The blocks
+    before are the first `whole` of the cache, where slot = position, and `extra (e, BLOCK)`: slots of blocks that paths
+    through the tree make up. `sees (n, whole + e)`: which of them are on the row's path. `logical (whole + e,)`: their
+    numbers, in units of BLOCK positions, which they are added up by.
     """
 
-    own: Tensor
-    shared: Tensor
-    sees: Tensor
-    logical: Tensor  # (b,): number of each shared block, in units of BLOCK positions
     whole: int
+    own: Tensor
+    extra: Tensor
+    sees: Tensor
+    logical: list[int]
 
     @classmethod
     def of(cls, feed: Feed, device: torch.device) -> Paths:
-        """Of a feed; slots that a row has not reached are its own."""
-        rows = [_slots(feed, row) for row in range(len(feed.tokens))]
+        """Of a feed."""
         whole = feed.start // BLOCK
-        blocks: dict[tuple[int, ...], int] = {
-            tuple(range(number * BLOCK, (number + 1) * BLOCK)): number for number in range(whole)
-        }
+        own, extra = [], dict[tuple[int, ...], int]()
         logical = list(range(whole))
-        sees: list[list[int]] = []
-        for slots in rows:
-            seen = list(range(whole))
-            for number in range(whole, (len(slots) - 1) // BLOCK):
-                block = tuple(slots[number * BLOCK : (number + 1) * BLOCK].tolist())
-                if block not in blocks:
-                    blocks[block] = len(blocks)
-                    logical.append(number)
-                seen.append(blocks[block])
-            sees.append(seen)
+        sees = np.ones((len(feed.tokens), whole), dtype=np.bool_)
+        for row in range(len(feed.tokens)):
+            slots = _slots(feed, row, whole)
+            own.append(_own_block(slots))
+            for block in range((len(slots) - 1) // BLOCK):
+                key = tuple(slots[block * BLOCK : (block + 1) * BLOCK].tolist())
+                if key not in extra:
+                    extra[key] = len(logical)
+                    logical.append(whole + block)
+                    sees = np.pad(sees, ((0, 0), (0, 1)))
+                sees[row, extra[key]] = True
         return cls(
-            torch.from_numpy(np.stack([_own_block(slots) for slots in rows])).to(device),
-            torch.tensor(list(blocks), dtype=torch.int64, device=device).reshape(-1, BLOCK),
-            _one_hot(sees, len(blocks)).to(device),
-            torch.tensor(logical, dtype=torch.int64, device=device),
             whole,
+            torch.from_numpy(np.stack(own)).to(device),
+            torch.tensor([list(key) for key in extra], dtype=torch.int64, device=device).reshape(-1, BLOCK),
+            torch.from_numpy(sees).to(device),
+            logical,
         )
 
 
-def _slots(feed: Feed, row: int) -> NDArray[np.int64]:
-    """Slots of all positions up to a row's own, in order."""
+def _slots(feed: Feed, row: int, whole: int) -> NDArray[np.int64]:
+    """Slots of the positions from block `whole` on up to a row's own, in order."""
     path = np.flatnonzero(feed.mask[row])  # ancestors come before their descendants
-    return np.concatenate((np.arange(feed.start), feed.start + path))
+    return np.concatenate((np.arange(whole * BLOCK, feed.start), feed.start + path))
 
 
 def _own_block(slots: NDArray[np.int64]) -> NDArray[np.int64]:
     last = slots[(len(slots) - 1) // BLOCK * BLOCK :]
     return np.concatenate((last, np.full(BLOCK - len(last), last[-1])))
-
-
-def _one_hot(seen: list[list[int]], width: int) -> Tensor:
-    found = torch.zeros(len(seen), width, dtype=torch.bool)
-    for row, blocks in enumerate(seen):
-        found[row, blocks] = True
-    return found
 
 
 @define(eq=False)
@@ -98,59 +92,60 @@ class ExactPass:
     feed: Feed
     paths: Paths
     positions: Tensor  # (n,)
+    _seen: dict[int | None, tuple[Tensor, Tensor]] = field(factory=dict, init=False)
 
     @classmethod
     def of(cls, cache: SlotCache, layout: Layout, feed: Feed, device: torch.device) -> ExactPass:
         """Over a feed."""
         return cls(cache, layout, feed, Paths.of(feed, device), torch.from_numpy(feed.positions).to(device))
 
+    def seen(self, window: int | None) -> tuple[Tensor, Tensor]:
+        """What each row sees of the blocks before its own, `(b, n, BLOCK)`, and of its own, `(n, BLOCK)`."""
+        if window not in self._seen:
+            within = torch.arange(BLOCK, device=self.positions.device)
+            numbers = torch.tensor(self.paths.logical, dtype=torch.int64, device=within.device)
+            before = numbers[:, None, None] * BLOCK + within - self.positions[:, None]  # (b, n, BLOCK), below 0
+            own = within - self.positions[:, None] % BLOCK
+            near = -window if window is not None else torch.iinfo(torch.int64).min
+            self._seen[window] = self.paths.sees.T[:, :, None] & (before > near), (own <= 0) & (own > near)
+        return self._seen[window]
+
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, softcap: float) -> Tensor:
         """Store the new keys and values, and attend to each row's path in logical order; `(1, n, H, dv)`."""
-        self.cache.slot_layers[layer].store(key, value)
-        row = self.cache.placement.first
-        keys, values = (
-            buffer[row] for buffer in (self.cache.slot_layers[layer].keys, self.cache.slot_layers[layer].values)
-        )
+        stored, row = self.cache.slot_layers[layer], self.cache.placement.first
+        stored.store(key, value)
+        keys, values = stored.keys[row], stored.values[row]
         wide = torch.promote_types(query.dtype, torch.float32)
         heads, rows, width = query.shape[1:]
         grouped = query[0].to(wide).reshape(keys.shape[0], heads // keys.shape[0], rows, width) * scale  # (K, G, n, d)
         window = self.layout.window_of(self.layout.kind[layer])
-        parts = [
-            *self._before(grouped, keys, values, softcap, window),
-            self._own(grouped, keys, values, softcap, window),
-        ]
-        found = _combined(parts).to(query.dtype)  # (K, G, n, dv)
+        operands = (grouped, keys, values, softcap, window)
+        found = _combined([*self._before(*operands), self._own(*operands)]).to(query.dtype)  # (K, G, n, dv)
         return found.reshape(1, heads, rows, values.shape[2]).transpose(1, 2).contiguous()
 
     def _before(
         self, query: Tensor, keys: Tensor, values: Tensor, softcap: float, window: int | None
     ) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Of every block before the rows' own: largest score, sum of weights, weighted values."""
-        count = len(self.paths.shared)
+        count = len(self.paths.logical)
         if not count:
             return []
-        heads, groups, rows, width = query.shape
-        packed = query.reshape(heads, 1, groups * rows, width)
-        key, value = (self._blocks(states).to(query.dtype) for states in (keys, values))  # (K, b, BLOCK, d)
-        scores = _capped(packed @ key.mT, softcap).reshape(heads, count, groups, rows, BLOCK)
-        held = self.paths.logical[:, None] * BLOCK + torch.arange(BLOCK, device=query.device)  # (b, BLOCK)
-        seen = self.paths.sees.T[:, :, None].expand(count, rows, BLOCK)
-        if window is not None:
-            seen = seen & (self.positions[None, :, None] - held[:, None, :] < window)
-        best, law = _weights(scores, seen[:, None])
-        mixed = (law.reshape(heads, count, groups * rows, BLOCK) @ value).reshape(heads, count, groups, rows, -1)
-        total = law.sum(-1)
-        return [(best[:, b], total[:, b], mixed[:, b]) for b in self._order()]
+        seen = self.seen(window)[0]
+        key, value = (self._bundles(states, query.dtype) for states in (keys, values))  # (K, BUNDLE, BLOCK, d) each
+        found: list[tuple[Tensor, Tensor, Tensor]] = []
+        for first, here in enumerate(zip(key, value, strict=True)):
+            found += _block_sums(query, *here, softcap, seen[first * BUNDLE : (first + 1) * BUNDLE])
+        return [found[block] for block in sorted(range(count), key=self.paths.logical.__getitem__)]
 
-    def _order(self) -> list[int]:
-        """Shared blocks by their logical number, so that every row adds up its own in order."""
-        return sorted(range(len(self.paths.logical)), key=self.paths.logical.tolist().__getitem__)
-
-    def _blocks(self, states: Tensor) -> Tensor:
-        """`(K, b, BLOCK, d)`."""
-        whole = states[:, : self.paths.whole * BLOCK].unflatten(1, (self.paths.whole, BLOCK))
-        extra = self.paths.shared[self.paths.whole :]
-        return whole if not len(extra) else torch.cat((whole, states[:, extra]), 1)
+    def _bundles(self, states: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """The blocks before the rows' own, in bundles of one size; what is left of the last one is zero."""
+        count = len(self.paths.logical)
+        whole = self.paths.whole
+        padded = -(-count // BUNDLE) * BUNDLE
+        found = torch.zeros(len(states), padded, BLOCK, states.shape[2], dtype=dtype, device=states.device)
+        found[:, :whole] = states[:, : whole * BLOCK].unflatten(1, (whole, BLOCK)) if whole else 0
+        found[:, whole:count] = states[:, self.paths.extra]
+        return tuple(found.split(BUNDLE, 1))
 
     def _own(
         self, query: Tensor, keys: Tensor, values: Tensor, softcap: float, window: int | None
@@ -158,13 +153,23 @@ class ExactPass:
         """Of each row's own block."""
         key, value = (states[:, self.paths.own].to(query.dtype) for states in (keys, values))  # (K, n, BLOCK, d)
         scores = _capped(query.transpose(1, 2) @ key.mT, softcap)  # (K, n, G, BLOCK)
-        held = self.positions[:, None] // BLOCK * BLOCK + torch.arange(BLOCK, device=query.device)  # (n, BLOCK)
-        seen = held <= self.positions[:, None]
-        if window is not None:
-            seen = seen & (self.positions[:, None] - held < window)
-        best, law = _weights(scores, seen[:, None])
+        best, law = _weights(scores, self.seen(window)[1][:, None])
         found = best, law.sum(-1), law @ value
         return found[0].transpose(1, 2), found[1].transpose(1, 2), found[2].transpose(1, 2)
+
+
+def _block_sums(
+    query: Tensor, key: Tensor, value: Tensor, softcap: float, seen: Tensor
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Of each block of a bundle that there is: largest score, sum of weights, weighted values."""
+    heads, groups, rows, width = query.shape
+    packed = query.reshape(heads, 1, groups * rows, width)
+    scores = _capped(packed @ key.mT, softcap).reshape(heads, BUNDLE, groups, rows, BLOCK)
+    seen = torch.nn.functional.pad(seen, (0, 0, 0, 0, 0, BUNDLE - len(seen)))
+    best, law = _weights(scores, seen[:, None])
+    mixed = (law.reshape(heads, BUNDLE, groups * rows, BLOCK) @ value).reshape(heads, BUNDLE, groups, rows, -1)
+    total = law.sum(-1)
+    return [(best[:, b], total[:, b], mixed[:, b]) for b in range(BUNDLE)]
 
 
 def _capped(scores: Tensor, softcap: float) -> Tensor:

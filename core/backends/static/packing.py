@@ -6,11 +6,13 @@ SmolLM2's linear layers on two cores, one row: 24 ms a pass in bfloat16 without,
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
+
+from draftmux.errors import ModelError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,11 +31,37 @@ class PackedLinear(nn.Module):
         self.number = next(_numbers)
         _layers[self.number] = self
 
+    @property
+    def weight(self) -> Tensor:
+        """The packed weight: its shape and dtype can be asked for, its numbers cannot."""
+        return self.packed  # type: ignore[no-any-return]
+
     def forward(self, states: Tensor) -> Tensor:
         """`(…, in_features)` to `(…, out_features)`."""
         if torch.compiler.is_compiling():
             return torch.ops.draftmux.linear(states, self.number, self.out_features)  # type: ignore[no-any-return]
         return torch.ops.mkldnn._linear_pointwise(states, self.packed, self.bias, "none", [], "")  # type: ignore[no-any-return]
+
+    def _apply(self, fn: Any, recurse: bool = True) -> PackedLinear:
+        """Moving and converting: what changes nothing is let through."""
+        like = torch.empty(0, dtype=self.packed.dtype)
+        moved = fn(like)
+        return self if (moved.dtype, moved.device) == (like.dtype, like.device) else self._refuse()
+
+    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self._refuse()
+
+    def __deepcopy__(self, memo: Any) -> PackedLinear:
+        self._refuse()
+
+    def __reduce__(self) -> Any:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise ModelError(
+            "the weights of this model are packed for the CPU, and can be neither moved, converted, copied nor saved; "
+            "set `backend: {pack: false}`, or load the model once more"
+        )
 
 
 # Compilers cannot look into a packed weight, so they see a layer's number instead.
@@ -63,6 +91,11 @@ def packable(module: nn.Module) -> TypeGuard[nn.Linear]:
         and not module._forward_hooks
         and not module._forward_pre_hooks
     )
+
+
+def is_packed(model: nn.Module) -> bool:
+    """Whether some layer of it is packed."""
+    return any(isinstance(module, PackedLinear) for module in model.modules())
 
 
 def pack(model: nn.Module) -> int:

@@ -34,13 +34,21 @@ class SlotPass:
     feeds: Sequence[Feed]
     dtype: torch.dtype
     device: torch.device
+    plain_run: bool = False  # the feed is a run of tokens, no tree
     _masks: dict[str, Tensor | None] = field(factory=dict, init=False)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, softcap: float) -> Tensor:
         """Store the new keys and values, and attend to all that each row may see."""
         keys, values = self.cache.slot_layers[layer].store(key, value)
+        if self._is_run(self.layout.window_of(self.layout.kind[layer])) and not softcap:
+            return attention.causal_attention(query, keys, values, scale)
         mask = self._mask(self.layout.kind[layer])
         return attention.masked_attention(query, keys, values, mask, scale, softcap)
+
+    def _is_run(self, window: int | None) -> bool:
+        """Whether the pass is the beginning of one sequence, and all of it in view."""
+        first = self.feeds[0]
+        return self.plain_run and len(self.feeds) == 1 and not first.slot and (window or first.end) >= first.end
 
     def _mask(self, kind: str) -> Tensor | None:
         """Additive, `(B, 1, n, extent)`; None where all rows see everything."""
@@ -62,15 +70,19 @@ class SlotRunner:
     model: Any
     layout: Layout
     recorder: Recorder
-    exact_rows: int = 0  # rows of every pass, if each is to have the same; see `exact`
+    exact_rows: int = 0  # rows of every pass, if each is to have the same; see the module `exact`
     compile: bool = False
     call: Callable[..., Any] = field(init=False)
     cache: SlotCache = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.model.set_attn_implementation(attention.NAME)
+        attention.use(self.model)
         self.call = compiled(self.model) if self.compile else self.model
         self.cache = SlotCache(self.layout.layers, deferred=True)
+
+    def width(self, rows: int) -> int:
+        """How many rows a pass over that many takes."""
+        return -(-rows // self.exact_rows) * self.exact_rows if self.exact_rows else rows
 
     def idle(self) -> None:
         """Gives the cache's memory back."""
@@ -79,7 +91,8 @@ class SlotRunner:
     def prefill(self, row: int, feed: Feed) -> dict[Tap, Tensor]:
         """Put a run of prompt tokens into the cache; taps `(n, d)`."""
         self._aim(row, [feed])
-        _, taps = self._forward(self.model, [feed], self._pass([feed]), logits_to_keep=1)
+        this = SlotPass(self.cache, self.layout, [feed], self.model.dtype, self.model.device, plain_run=True)
+        _, taps = self._forward(self.model, [feed], this, logits_to_keep=1)
         return {tap: states[0] for tap, states in taps.items()}
 
     def run(self, first: int, feeds: Sequence[Feed]) -> tuple[Tensor, dict[Tap, Tensor]]:
@@ -111,7 +124,7 @@ class SlotRunner:
     def _forward(
         self, call: Callable[..., Any], feeds: Sequence[Feed], this: attention.Pass, logits_to_keep: int = 0
     ) -> tuple[Tensor, dict[Tap, Tensor]]:
-        with attention.running(this):
+        with attention.running(this), self.recorder.recording():
             output = call(
                 input_ids=self._tensor([feed.tokens for feed in feeds]),
                 position_ids=self._tensor([feed.positions for feed in feeds]),

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from attrs import frozen
 
-from draftmux.backends.parallel.wrap import wrap
-from draftmux.errors import ModelError
+from draftmux.backends import loading
 from draftmux.options import option
 
 if TYPE_CHECKING:
@@ -29,30 +28,20 @@ class TransformersBackend:
     self_check: bool = option("compare a tree pass with sequential decoding when loading", default=True)
 
     def bind(self, target: ModelSpec | None, taps: tuple[Tap, ...]) -> BoundBackend:
-        """Load the target; ModelError when it cannot be loaded or cannot run draft trees.
-
-        Under torchrun, all processes share it, and only rank 0 returns from here.
-        """
-        if target is None:
-            raise ModelError("the transformers backend needs a model; add `models: {target: {source: …}}`")
-        return wrap(partial(self._load, target, taps))
-
-    def _load(self, target: ModelSpec, taps: tuple[Tap, ...], processes: int) -> Target:
-        from draftmux.cost_cache import setting as cost_key
-        from draftmux.models.load import load_model, load_tokenizer
-
-        model, eos_ids = load_model(target, processes)
-        bound = self.over(model, eos_ids, load_tokenizer(target), taps)
-        bound.cost_key = cost_key(model, target, "transformers", self) if processes == 1 else None
-        return bound
+        """Load the target; ModelError when it cannot be loaded or cannot run draft trees."""
+        return loading.bind("transformers", self, target, taps)
 
     def over(
-        self, model: Any, eos_ids: frozenset[int] = frozenset(), tokenizer: Any = None, taps: tuple[Tap, ...] = ()
+        self,
+        model: Any,
+        eos_ids: frozenset[int] = frozenset(),
+        tokenizer: Any = None,
+        taps: tuple[Tap, ...] = (),
+        processes: int = 1,
     ) -> Target:
         """The target around a model that is loaded already; ModelError when it cannot run draft trees."""
         from draftmux.backends.target import Target
         from draftmux.backends.transformers.runner import MaskedRunner
 
-        make = partial(MaskedRunner.over, attention=self.attention)
-        chunk, check = self.prefill_chunk, self.self_check
-        return Target.build(model, make, eos_ids, tokenizer, taps, prefill_chunk=chunk, self_check=check)
+        target = Target.over(model, partial(MaskedRunner.over, attention=self.attention), taps)
+        return target.ready(self, eos_ids, tokenizer)

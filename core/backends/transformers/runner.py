@@ -48,6 +48,10 @@ class MaskedRunner:
             ) from error
         return cls(model, layout, recorder, attention == "eager")
 
+    def width(self, rows: int) -> int:
+        """How many rows a pass over that many takes: as many."""
+        return rows
+
     def idle(self) -> None:
         """Gives the cache's memory back."""
         self.cache.release()
@@ -64,14 +68,15 @@ class MaskedRunner:
 
     def _forward(self, first: int, feeds: Sequence[Feed], logits_to_keep: int = 0) -> Tensor:
         self.cache.aim(Placement(first, first + len(feeds), tuple(f.slot for f in feeds), len(feeds[0].tokens)))
-        return self.model(  # type: ignore[no-any-return]
-            input_ids=self._tensor(np.stack([feed.tokens for feed in feeds])),
-            position_ids=self._tensor(np.stack([feed.positions for feed in feeds])),
-            attention_mask=self._masks(feeds),
-            cache=self.cache,
-            use_cache=True,
-            logits_to_keep=logits_to_keep,
-        ).logits
+        with self.recorder.recording():
+            return self.model(  # type: ignore[no-any-return]
+                input_ids=self._tensor(np.stack([feed.tokens for feed in feeds])),
+                position_ids=self._tensor(np.stack([feed.positions for feed in feeds])),
+                attention_mask=self._masks(feeds),
+                cache=self.cache,
+                use_cache=True,
+                logits_to_keep=logits_to_keep,
+            ).logits
 
     def _masks(self, feeds: Sequence[Feed]) -> Any:
         """One mask, or one per kind of layer when the model mixes them."""
