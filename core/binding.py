@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from draftmux.config.classes import option_fields
+from draftmux.engine.affordable import MOST, affordable_nodes
 from draftmux.engine.guard import Guard
 from draftmux.engine.step import Parts
 from draftmux.errors import DraftmuxError, PluginError, from_outside
 from draftmux.protocols import Drafter, Resources, Router, Verifier, lacking
-from draftmux.types import AUTO, Budget
+from draftmux.types import AUTO, UNLIMITED, Budget
 
 if TYPE_CHECKING:
     from draftmux.config.spec import PipelineSpec, PluginSpec
@@ -71,16 +72,25 @@ def bind_parts(spec: PipelineSpec, backend: BoundBackend, lender: Parts | None =
     router, verifier = _bind(spec.router, Router, resources), _bind(spec.verifier, Verifier, resources)
     lock = lender.lock if lender is not None else RLock()
     parts = Parts(backend, MappingProxyType(chosen), router, verifier, Guard(spec.on_plugin_error), lock)
-    if chosen and _follows_cost(spec.router.plugin):
-        backend.cost(0)  # measures the cost curve now, so that no request pays for it
+    with lock:
+        _warm_up(backend, _most_nodes(spec.router.plugin, backend) if chosen else 0)
     return parts
 
 
-def _follows_cost(router: Any) -> bool:
-    """Whether some budget of the router's options is open or `auto`."""
+def _warm_up(backend: BoundBackend, nodes: int) -> None:
+    """Let a backend that compiles or captures its passes do so now, so that no request pays for it."""
+    warm_up = getattr(backend, "warm_up", None)
+    if warm_up is not None:
+        warm_up(nodes)
+
+
+def _most_nodes(router: Any, backend: BoundBackend) -> int:
+    """Nodes of the largest draft that the router's budgets allow. Where one follows costs, they are measured now."""
     given = [getattr(router, option.name) for option in option_fields(type(router))]
     budgets = [budget for budget in given if isinstance(budget, Budget)] or [Budget()]
-    return any(budget.max_nodes >= AUTO for budget in budgets)
+    open_nodes = affordable_nodes(backend.cost) if any(b.max_nodes >= AUTO for b in budgets) else 0
+    sizes = {AUTO: MOST, UNLIMITED: open_nodes}
+    return max(min(sizes.get(budget.max_nodes, budget.max_nodes), MOST) for budget in budgets)
 
 
 def _bind_drafters(spec: PipelineSpec, resources: Resources) -> dict[str, Any]:

@@ -206,6 +206,8 @@ class BoundBackend(Protocol):
         """Measured seconds of one pass over the root and `nodes` drafted nodes of one sequence."""
         ...
 
+    # Optional: `warm_up(nodes)`, called when a pipeline is loaded whose drafts have up to `nodes` nodes.
+
 
 def lacking(plugin: Any, protocol: type) -> list[str]:
     """Members of `protocol` that a plugin does not have. A property is there even when it fails for these options."""

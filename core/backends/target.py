@@ -14,8 +14,9 @@ from draftmux.backends.support import Layout, layout
 from draftmux.backends.taps import Recorder
 from draftmux.cost_cache import remembered
 from draftmux.costs import measure_backend
+from draftmux.progress import working
 from draftmux.protocols import Opened, Row
-from draftmux.types import Scores
+from draftmux.types import Draft, Scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,10 @@ class Runner(Protocol):
 
     def width(self, rows: int) -> int:
         """How many rows a pass over that many takes, with padding."""
+        ...
+
+    def shapes(self, rows: int) -> Sequence[int]:
+        """Numbers of rows of passes to try, so that all drafts of up to that many rows find their pass made."""
         ...
 
     def idle(self) -> None:
@@ -82,6 +87,7 @@ class Target:
     prefill_chunk: int = 1024
     eos_ids: frozenset[int] = frozenset()
     tokenizer: Any = None
+    exact: bool = field(default=False, init=False)  # whether a row has the same bits in every pass
     pristine: bool = field(default=True, init=False)  # whether `model` runs outside of here as transformers runs it
     _open: list[SlotSequence] = field(factory=list, init=False)
     cost_key: Mapping[str, Any] | None = field(default=None, init=False)  # None: costs are measured, and not kept
@@ -184,6 +190,19 @@ class Target:
         if self._curve is None:
             self._curve = remembered(self.cost_key, lambda: measure_backend(self))
         return self._curve.at(self.runner.width(nodes + 1))
+
+    def warm_up(self, nodes: int) -> None:
+        """Have passes compiled or captured for drafts of up to `nodes` nodes of a sequence; ModelError if one fails."""
+        shapes = self.runner.shapes(nodes + 1)
+        if not shapes:
+            return
+        sequence = self.open([0, 0]).sequence
+        try:
+            for number, rows in enumerate(shapes, 1):
+                with working(f"preparing passes of {rows} rows ({number} of {len(shapes)})"):
+                    self.score([Row(sequence, 0, Draft.chain([0] * (rows - 1)))])
+        finally:
+            self.close(sequence)
 
     def _feed(self, row: Row | None, index: int) -> Feed:
         """A row's root and draft; a sequence that sits this pass out feeds one token into its scratch slots."""

@@ -2,6 +2,7 @@
 
 The judgement follows the numerics policy: float64 must agree; float32 may differ where the two best logits are within
 1e-4; in bfloat16 and float16, when sampling, and behind a lossy verifier a difference is reported, and nothing follows.
+Under `numerics: exact` every format must agree.
 """
 
 from __future__ import annotations
@@ -79,17 +80,21 @@ class Policy:
     """What a difference means.
 
     `demands_text`: both sides are meant to give the target's own greedy text. `in_law`: both sample from the target's
-    law, and not with the same random numbers, so that no text of a seed can be expected of both.
+    law, and not with the same random numbers, so that no text of a seed can be expected of both. `exact`: the
+    backend's numerics give both the same bits, whatever the number format.
     """
 
     dtype: str
     demands_text: bool
     in_law: bool = False
+    exact: bool = False
 
     def verdict(self, margin: float | None) -> Verdict:
         """Judge the first difference by its margin."""
         if self.in_law:
             return "law"
+        if self.exact and self.demands_text:
+            return "breach"
         if not self.demands_text or self.dtype not in ("float64", "float32"):
             return "reported"
         within = self.dtype == "float32" and margin is not None and margin <= TIE

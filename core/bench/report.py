@@ -65,6 +65,9 @@ class _Judge:
         greedy = self.line_up.generation.greedy
         shared = contender.name == reference or (contender.pathwise and reference == PLAIN)
         policy = Policy(
-            dtype, demands_text=contender.lossless and greedy, in_law=contender.lossless and not (greedy or shared)
+            dtype,
+            demands_text=contender.lossless and greedy,
+            in_law=contender.lossless and not (greedy or shared),
+            exact=not foreign and getattr(self.line_up.backend, "exact", False),
         )
         return compare(self.measured.units, contender.name, reference, policy, self.margins)

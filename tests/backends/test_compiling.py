@@ -39,13 +39,14 @@ def test_compiled_passes_are_the_models() -> None:
 
 
 def test_what_cannot_be_compiled_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_compiler(model: object) -> object:
+    def no_compiler(model: object, dynamic: bool) -> object:
         def fail(**inputs: object) -> object:
             raise RuntimeError("InvalidCxxCompiler: no working C++ compiler found")
 
         return fail
 
-    monkeypatch.setattr("draftmux.backends.static.runner.compiled", no_compiler)
+    monkeypatch.setattr(torch, "compile", no_compiler)
+    target = StaticBackend(compile=True, self_check=False).over(copy.deepcopy(tiny_model("llama")))  # type: ignore[call-arg]
     with pytest.raises(ModelError, match=r"could not be compiled: InvalidCxxCompiler.*compile: false"):
-        StaticBackend(compile=True, self_check=False).over(copy.deepcopy(tiny_model("llama")))  # type: ignore[call-arg]
+        target.warm_up(3)
     assert compiling.LEAST_ROWS == 2

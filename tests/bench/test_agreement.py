@@ -163,3 +163,9 @@ def test_a_verifier_that_changes_the_text_shows(
     assert bad.identical == 1  # the drafter knows nothing of the prompt w4
     assert [(d.prompt.name, d.index, d.margin, d.verdict) for d in bad.differences] == [("in", 2, 3.0, verdict)]
     assert len(bad.breaches) == says_lossless
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_exact_numerics_leave_no_room_for_ties(dtype: str) -> None:
+    assert Policy(dtype, demands_text=True, exact=True).verdict(0.0) == "breach"
+    assert Policy(dtype, demands_text=False, exact=True).verdict(0.0) == "reported"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
+import torch
 
 from draftmux.plugins import registry
 from draftmux.testing import check_backend, check_constraint, check_drafter, check_router, check_verifier
@@ -52,6 +53,8 @@ def named(entry: Entry) -> str:
 
 @pytest.mark.parametrize("entry", OWN, ids=named)
 def test_it_conforms(entry: Entry) -> None:
+    if entry.name == "h100" and not torch.cuda.is_available():
+        pytest.skip("h100 refuses to be bound here; tests/backends/test_h100.py runs its passes in the interpreter")
     options = OPTIONS.get((entry.kind, entry.name))
     required = [field.name for field in attrs.fields(entry.load()) if field.default is attrs.NOTHING]
     assert options is not None or not required, f"give minimal options for {named(entry)} in OPTIONS: {required}"

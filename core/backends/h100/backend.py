@@ -38,7 +38,6 @@ class H100Backend:
     rows: tuple[int, ...] = option(
         "numbers of rows a pass is captured for; drafts are padded to the next", default=BUCKETS
     )
-    warm_up_rows: int = option("graphs up to this many rows are captured when loading", default=64, minimum=1)
     numerics: Literal["default", "exact"] = option(
         "exact: plain decoding and chains of drafts give the same text in bfloat16 too, at a price in speed",
         default="default",
@@ -71,7 +70,7 @@ class H100Backend:
         processes: int = 1,
     ) -> Target:
         """The target around a model that is loaded already; ModelError when it cannot run draft trees."""
-        from draftmux.backends.h100.graphs import GraphRunner, warm_up
+        from draftmux.backends.h100.graphs import GraphRunner
         from draftmux.backends.self_check import check_exact
         from draftmux.backends.target import Target
         from draftmux.types import Draft
@@ -81,7 +80,6 @@ class H100Backend:
             check_exact(target, Draft.chain([0] * 5))
         assert isinstance(target.runner, GraphRunner)
         target.runner.settle()  # by now it is known which layers are alike
-        warm_up(target, [rows for rows in self._buckets() if rows <= self.warm_up_rows])
         return target
 
     def _buckets(self) -> tuple[int, ...]:

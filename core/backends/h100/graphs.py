@@ -22,9 +22,6 @@ from draftmux.backends.masks import Feed
 from draftmux.backends.static import attention
 from draftmux.backends.static.runner import SlotPass, merged, stacked
 from draftmux.errors import ModelError
-from draftmux.progress import working
-from draftmux.protocols import Row
-from draftmux.types import Draft
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
 
     from draftmux.backends.support import Layout
     from draftmux.backends.taps import Recorder
-    from draftmux.backends.target import Target
     from draftmux.types import Tap
 
 SPLIT = 256  # slots a program sums under exact numerics, whatever the capacity
@@ -167,7 +163,14 @@ class GraphRunner:
         """How many rows a pass over that many takes: those of a bucket, or of several passes."""
         if self.exact:
             return -(-rows // self.buckets[0]) * self.buckets[0]
+        return self._bucket(rows)
+
+    def _bucket(self, rows: int) -> int:
         return next((bucket for bucket in self.buckets if bucket >= rows), -(-rows // BEYOND) * BEYOND)
+
+    def shapes(self, rows: int) -> Sequence[int]:
+        """Every bucket up to the one that takes that many rows."""
+        return [bucket for bucket in self.buckets if bucket <= self.width(rows)]
 
     def idle(self) -> None:
         """Keeps cache and graphs: making them anew would cost the next request more than they take."""
@@ -199,8 +202,7 @@ class GraphRunner:
         return torch.cat([logits for logits, _ in found]), merged([taps for _, taps in found], torch.cat)
 
     def _padded(self, first: int, feeds: Sequence[Feed]) -> tuple[Tensor, dict[Tap, Tensor]]:
-        longest = max(len(feed.tokens) for feed in feeds)
-        width = next((rows for rows in self.buckets if rows >= longest), -(-longest // BEYOND) * BEYOND)
+        width = self._bucket(max(len(feed.tokens) for feed in feeds))
         with torch.cuda.device(self.model.device) if self.model.device.type == "cuda" else nullcontext():
             return self._replay(first, [feed.padded(width) for feed in feeds])
 
@@ -278,14 +280,3 @@ class GraphRunner:
 def _own(logits: Tensor, taps: dict[Tap, Tensor]) -> tuple[Tensor, dict[Tap, Tensor]]:
     """Results of one sequence that the next replay does not overwrite."""
     return logits[0].clone(), {tap: states[0].clone() for tap, states in taps.items()}
-
-
-def warm_up(target: Target, buckets: Sequence[int]) -> None:
-    """Capture the graphs of one sequence for these numbers of rows, so that no request pays for it."""
-    sequence = target.open([0, 0]).sequence
-    try:
-        for number, rows in enumerate(buckets, 1):
-            with working(f"capturing a CUDA graph for {rows} rows ({number} of {len(buckets)})"):
-                target.score([Row(sequence, 0, Draft.chain([0] * (rows - 1)))])
-    finally:
-        target.close(sequence)

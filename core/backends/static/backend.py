@@ -58,8 +58,10 @@ class StaticBackend:
 
         The model's linear layers are replaced by packed ones.
         """
+        from draftmux.backends.self_check import check_exact
         from draftmux.backends.static.packing import is_packed
         from draftmux.backends.target import Target
+        from draftmux.types import Draft
 
         if processes > 1 and self.numerics == "exact":
             raise ModelError(
@@ -68,20 +70,11 @@ class StaticBackend:
             )
         # A layer that is shared between processes does more than multiply.
         target = Target.over(model, partial(self._runner, self.pack and processes == 1), taps)
-        target.pristine = not is_packed(model)
+        target.pristine, target.exact = not is_packed(model), self.numerics == "exact"
         target.ready(self, eos_ids, tokenizer)
-        self._try(target)
-        return target
-
-    def _try(self, target: Target) -> None:
-        from draftmux.backends.self_check import check_exact
-        from draftmux.backends.static.compiling import warm_up
-        from draftmux.types import Draft
-
-        if self.compile:
-            warm_up(target)
-        if self.numerics == "exact" and self.self_check:
+        if target.exact and self.self_check:
             check_exact(target, Draft([0] * 5, [-1, 0, 1, 0, 3]))
+        return target
 
     def _runner(self, packing: bool, model: Any, layout: Layout, recorder: Recorder) -> Runner:
         from draftmux.backends.static.packing import pack

@@ -6,37 +6,34 @@ time to make. Rows of size 1 are special to the compiler, so a pass has at least
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from draftmux.errors import ModelError
 from draftmux.progress import working
-from draftmux.protocols import Row
-from draftmux.types import Draft
-
-if TYPE_CHECKING:
-    from draftmux.backends.target import Target
 
 LEAST_ROWS = 2
 
 
-def compiled(model: Any) -> Any:
-    """The model as a compiled call. Nothing is compiled before the first pass."""
-    return torch.compile(model, dynamic=True)
+class Compiled:
+    """A model as a compiled call. The first call compiles it; ModelError when that fails."""
 
+    def __init__(self, model: Any) -> None:
+        self._name = type(model).__name__
+        self._call = torch.compile(model, dynamic=True)
+        self._ready = False
 
-def warm_up(target: Target) -> None:
-    """Run passes of two sizes, so that no request pays for compiling; ModelError when that fails."""
-    try:
-        with working("compiling the target: about a minute, and less from the second time on"):
-            sequence = target.open([0, 0]).sequence
-            for rows in (LEAST_ROWS, 2 * LEAST_ROWS):
-                target.score([Row(sequence, 0, Draft.chain([0] * (rows - 1)))])
-            target.close(sequence)
-    except Exception as error:  # a compiler that is missing, or one that cannot take the model
-        reason = " ".join(str(error).split())[:300]
-        raise ModelError(
-            f"{type(target.model).__name__} could not be compiled: {reason}. A C++ compiler must be installed; or set "
-            f"`backend: {{compile: false}}`"
-        ) from error
+    def __call__(self, **inputs: Any) -> Any:
+        if self._ready:
+            return self._call(**inputs)
+        try:
+            with working("compiling the target: about a minute, and less from the second time on"):
+                found = self._call(**inputs)
+        except Exception as error:  # a compiler that is missing, or one that cannot take the model
+            raise ModelError(
+                f"{self._name} could not be compiled: {' '.join(str(error).split())[:300]}. A C++ compiler must be "
+                f"installed; or set `backend: {{compile: false}}`"
+            ) from error
+        self._ready = True
+        return found

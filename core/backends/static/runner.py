@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from draftmux.backends.cache import Placement, SlotCache
 from draftmux.backends.masks import Feed, attention_mask
 from draftmux.backends.static import attention
-from draftmux.backends.static.compiling import LEAST_ROWS, compiled
+from draftmux.backends.static.compiling import LEAST_ROWS, Compiled
 from draftmux.backends.static.exact import ExactPass
 
 if TYPE_CHECKING:
@@ -77,12 +77,16 @@ class SlotRunner:
 
     def __attrs_post_init__(self) -> None:
         attention.use(self.model)
-        self.call = compiled(self.model) if self.compile else self.model
+        self.call = Compiled(self.model) if self.compile else self.model
         self.cache = SlotCache(self.layout.layers, deferred=True)
 
     def width(self, rows: int) -> int:
         """How many rows a pass over that many takes."""
         return -(-rows // self.exact_rows) * self.exact_rows if self.exact_rows else rows
+
+    def shapes(self, rows: int) -> Sequence[int]:
+        """One, if passes are compiled: it serves all."""
+        return (LEAST_ROWS,) if self.compile else ()
 
     def idle(self) -> None:
         """Gives the cache's memory back."""

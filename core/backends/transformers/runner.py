@@ -52,6 +52,10 @@ class MaskedRunner:
         """How many rows a pass over that many takes: as many."""
         return rows
 
+    def shapes(self, rows: int) -> Sequence[int]:
+        """None: any number of rows can be passed as it is."""
+        return ()
+
     def idle(self) -> None:
         """Gives the cache's memory back."""
         self.cache.release()
