@@ -6,12 +6,15 @@ time to make. Rows of size 1 are special to the compiler, so a pass has at least
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from draftmux.errors import ModelError
 from draftmux.progress import working
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LEAST_ROWS = 2
 
@@ -21,7 +24,7 @@ class Compiled:
 
     def __init__(self, model: Any) -> None:
         self._name = type(model).__name__
-        self._call = torch.compile(model, dynamic=True)
+        self._call: Callable[..., Any] = torch.compile(model, dynamic=True)
         self._ready = False
 
     def __call__(self, **inputs: Any) -> Any:
