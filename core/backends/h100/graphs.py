@@ -135,7 +135,7 @@ class Captured:
 
 @define(eq=False)
 class GraphRunner:
-    """Pads every pass to a bucket and replays that bucket's graph. Longer feeds go in several passes."""
+    """Pads every pass to a bucket and replays that bucket's graph. Wider ones get a graph of their own size."""
 
     model: Any
     layout: Layout

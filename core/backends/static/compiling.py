@@ -1,7 +1,7 @@
 """Compiled passes: torch.compile, once for all numbers of rows. Attention stays an opaque step of the graph.
 
-One graph with a symbolic number of rows is as fast as one graph for each number (docs/log.md), and takes a ninth of the
-time to make. Rows of size 1 are special to the compiler, so a pass has at least two.
+One graph has a symbolic number of rows, so that it is made once. Rows of size 1 are special to the compiler, so a pass
+has at least two.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Weights of linear layers, packed once for oneDNN. Without this every pass reorders them again.
 
-SmolLM2's linear layers on two cores, one row: 24 ms a pass in bfloat16 without, 13 with (docs/log.md).
+`docs/bench/linear_layers.py` measures what that costs.
 """
 
 from __future__ import annotations
