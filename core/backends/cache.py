@@ -195,11 +195,6 @@ class SlotCache(Cache):  # type: ignore[misc]
                 self._reached[row] = end
             self._reached[row] = max(self._reached[row], end)
 
-    @property
-    def nbytes(self) -> int:
-        """Memory that the buffers take, in bytes."""
-        return sum(pool.data.nbytes for pool in self.pools)
-
     def move(self, row: int, source: Sequence[int], target: int) -> None:
         """Gather slots of a row and write them from slot `target` on, in every layer. The copy comes first."""
         slots = torch.tensor(source, device=self.pools[0].data.device)

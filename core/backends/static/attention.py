@@ -84,8 +84,13 @@ def _additive(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor:
     if mask is None:
         rows, columns = query.shape[2], key.shape[2]
         mask = torch.ones(1, 1, rows, columns, dtype=torch.bool, device=query.device).tril(columns - rows)
-    hidden = torch.full((), -torch.inf, dtype=query.dtype, device=query.device)
-    return torch.where(mask, torch.zeros_like(hidden), hidden)
+    return additive(mask, query.dtype)
+
+
+def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask of what is seen in the form that is added to scores: 0, or minus infinity."""
+    hidden = torch.full((), -torch.inf, dtype=dtype, device=seen.device)
+    return torch.where(seen, torch.zeros_like(hidden), hidden)
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, layer: int, scale: float, softcap: float) -> Tensor:

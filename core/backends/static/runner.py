@@ -54,13 +54,9 @@ class SlotPass:
         """Additive, `(B, 1, n, extent)`; None where all rows see everything."""
         if kind not in self._masks:
             visible = attention_mask(self.feeds, self.layout.window_of(kind))
-            self._masks[kind] = None if visible.all() else self._additive(visible)
+            seen = torch.from_numpy(visible).to(self.device, non_blocking=True)
+            self._masks[kind] = None if visible.all() else attention.additive(seen, self.dtype)
         return self._masks[kind]
-
-    def _additive(self, visible: np.ndarray[Any, np.dtype[np.bool_]]) -> Tensor:
-        seen = torch.from_numpy(visible).to(self.device, non_blocking=True)
-        hidden = torch.full((), -torch.inf, dtype=self.dtype, device=self.device)
-        return torch.where(seen, torch.zeros_like(hidden), hidden)
 
 
 @define(eq=False)
