@@ -42,6 +42,10 @@ class Runner(Protocol):
         """Numbers of rows of passes to try, so that all drafts of up to that many rows find their pass made."""
         ...
 
+    def choose(self, curve_of: Callable[[str], CostCurve]) -> CostCurve | None:
+        """Settle on one of several forms of its passes, if there are; `curve_of(form)` times the form set up now."""
+        ...
+
     def idle(self) -> None:
         """No sequence is open any more."""
         ...
@@ -188,11 +192,16 @@ class Target:
     def cost(self, nodes: int) -> float:
         """Seconds of a pass over root and `nodes` nodes at up to 256 tokens of context; measured on first use."""
         if self._curve is None:
-            self._curve = remembered(self.cost_key, lambda: measure_backend(self))
+            self._curve = self._measured()
         return self._curve.at(self.runner.width(nodes + 1))
+
+    def _measured(self, **form: str) -> CostCurve:
+        key = None if self.cost_key is None else {**self.cost_key, **form}
+        return remembered(key, lambda: measure_backend(self))
 
     def warm_up(self, nodes: int) -> None:
         """Have passes compiled or captured for drafts of up to `nodes` nodes of a sequence; ModelError if one fails."""
+        self._curve = self.runner.choose(lambda form: self._measured(form=form)) or self._curve
         shapes = self.runner.shapes(nodes + 1)
         if not shapes:
             return

@@ -6,6 +6,7 @@ nothing of where a model came from or what decodes with it: a quantised model is
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -29,7 +30,7 @@ DTYPES = {torch.bfloat16, torch.float16, torch.float32}
 FP8_CAPABILITY = (8, 9)
 
 
-class QuantisedLinear(nn.Linear):
+class QuantisedLinear(nn.Linear, ABC):
     """A linear layer over a torchao weight on the CPU that calls the kernel itself. Inference only.
 
     torchao's own call costs 10 us of Python a layer, and in int8 unpacks the weight at every pass.
@@ -47,11 +48,13 @@ class QuantisedLinear(nn.Linear):
         return packed.eval()
 
     @staticmethod
+    @abstractmethod
     def _parts(weight: Any) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError
+        """Codes and scales of torchao's weight, as the kernel takes them."""
 
+    @abstractmethod
     def _multiply(self, states: Tensor) -> Tensor:
-        raise NotImplementedError
+        """`(n, in_features)` to `(n, out_features)`."""
 
     def forward(self, input: Tensor) -> Tensor:
         """`(…, in_features)` to `(…, out_features)`."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from draftmux.backends.support import Layout
     from draftmux.backends.taps import Recorder
+    from draftmux.costs import CostCurve
     from draftmux.types import Tap
 
 SPLIT = 256  # slots a program sums under exact numerics, whatever the capacity
@@ -171,6 +172,9 @@ class GraphRunner:
     def shapes(self, rows: int) -> Sequence[int]:
         """Every bucket up to the one that takes that many rows."""
         return [bucket for bucket in self.buckets if bucket <= self.width(rows)]
+
+    def choose(self, curve_of: Callable[[str], CostCurve]) -> CostCurve | None:
+        """Its passes have one form."""
 
     def idle(self) -> None:
         """Keeps cache and graphs: making them anew would cost the next request more than they take."""

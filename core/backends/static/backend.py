@@ -34,7 +34,10 @@ class StaticBackend:
         "rows of every pass under `numerics: exact`, a multiple of 8", default=16, minimum=8, maximum=256
     )
     pack: bool = option("pack the weights for the CPU's matrix products when loading", default=True)
-    compile: bool = option("run through torch.compile: a minute to start, then faster", default=False)
+    compile: Literal[False, "auto", True] = option(
+        "run through torch.compile: a slow start, then faster passes; auto: where timing shows it is faster",
+        default=False,
+    )
     prefill_chunk: int = option("prompt tokens per prefill pass; bounds memory", default=1024, minimum=1)
     self_check: bool = option("compare a tree pass with sequential decoding when loading", default=True)
 

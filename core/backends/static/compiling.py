@@ -6,7 +6,7 @@ has at least two.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -16,7 +16,11 @@ from draftmux.progress import working
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from draftmux.costs import CostCurve
+
+Compilation = Literal[False, "auto", True]
 LEAST_ROWS = 2
+USUAL = (1, 8, 16)  # rows that eager and compiled passes are compared by: plain decoding, and drafts that pay on a CPU
 
 
 class Compiled:
@@ -40,3 +44,8 @@ class Compiled:
             ) from error
         self._ready = True
         return found
+
+
+def seconds(curve: CostCurve) -> float:
+    """Of one pass of each usual size."""
+    return sum(map(curve.at, USUAL))

@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
 
+from draftmux.backends.static.joining import Joined, JoinedLinear, joint, readers_of_one
 from draftmux.errors import ModelError
 
 if TYPE_CHECKING:
@@ -98,13 +101,24 @@ def is_packed(model: nn.Module) -> bool:
     return any(isinstance(module, PackedLinear) for module in model.modules())
 
 
-def pack(model: nn.Module) -> int:
-    """Replace the linear layers of a model by packed ones; returns how many. An output layer that shares the
-    embedding's weight gets a packed copy, and the embedding stays as it is."""
-    count = 0
+def pack(model: nn.Module) -> None:
+    """Replace the linear layers of a model by packed ones, those that read one tensor by one layer for all of them.
+
+    An output layer that shares the embedding's weight gets a packed copy, and the embedding stays as it is.
+    """
+    _replace(model)
+    with suppress(OSError, AttributeError):  # glibc would keep the memory of the replaced weights; others have no trim
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _replace(model: nn.Module) -> None:
+    replaced: dict[nn.Module, nn.Module] = {}
+    for group in readers_of_one(model, packable):
+        joined = Joined(PackedLinear(joint(group)), [layer.out_features for layer in group])
+        replaced |= {layer: JoinedLinear(layer, joined, index) for index, layer in enumerate(group)}
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if packable(child):
+            if child in replaced:
+                setattr(parent, name, replaced[child])
+            elif packable(child):
                 setattr(parent, name, PackedLinear(child))
-                count += 1
-    return count

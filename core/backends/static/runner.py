@@ -12,16 +12,19 @@ from torch.nn.utils.rnn import pad_sequence
 from draftmux.backends.cache import Placement, SlotCache
 from draftmux.backends.masks import Feed, attention_mask
 from draftmux.backends.static import attention
-from draftmux.backends.static.compiling import LEAST_ROWS, Compiled
+from draftmux.backends.static.compiling import LEAST_ROWS, Compiled, seconds
 from draftmux.backends.static.exact import ExactPass
+from draftmux.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
+    from draftmux.backends.static.compiling import Compilation
     from draftmux.backends.support import Layout
     from draftmux.backends.taps import Recorder
+    from draftmux.costs import CostCurve
     from draftmux.types import Tap
 
 
@@ -67,13 +70,14 @@ class SlotRunner:
     layout: Layout
     recorder: Recorder
     exact_rows: int = 0  # rows of every pass, if each is to have the same; see the module `exact`
-    compile: bool = False
+    compile: Compilation = False
     call: Callable[..., Any] = field(init=False)
     cache: SlotCache = field(init=False)
+    _chosen: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         attention.use(self.model)
-        self.call = Compiled(self.model) if self.compile else self.model
+        self.call = Compiled(self.model) if self.compile is True else self.model
         self.cache = SlotCache(self.layout.layers, deferred=True)
 
     def width(self, rows: int) -> int:
@@ -82,7 +86,27 @@ class SlotRunner:
 
     def shapes(self, rows: int) -> Sequence[int]:
         """One, if passes are compiled: it serves all."""
-        return (LEAST_ROWS,) if self.compile else ()
+        return (LEAST_ROWS,) if self._compiled else ()
+
+    @property
+    def _compiled(self) -> bool:
+        return isinstance(self.call, Compiled)
+
+    def choose(self, curve_of: Callable[[str], CostCurve]) -> CostCurve | None:
+        """Under `compile: auto`, the faster of eager and compiled passes from now on, by their curves."""
+        if self.compile != "auto" or self._chosen:
+            return None
+        self._chosen = True
+        eager = curve_of("eager")
+        self.call = Compiled(self.model)
+        try:
+            compiled = curve_of("compiled")
+        except ModelError:  # there is no compiler here, or the model does not suit it
+            compiled = None
+        if compiled is not None and seconds(compiled) < seconds(eager):
+            return compiled
+        self.call = self.model
+        return eager
 
     def idle(self) -> None:
         """Gives the cache's memory back."""
@@ -100,7 +124,7 @@ class SlotRunner:
         if self.exact_rows:
             found = [self._exactly(first + i, feed) for i, feed in enumerate(feeds)]
             return stacked([logits for logits, _ in found]), merged([taps for _, taps in found], stacked)
-        width = max(LEAST_ROWS if self.compile else 1, *(len(feed.tokens) for feed in feeds))
+        width = max(LEAST_ROWS if self._compiled else 1, *(len(feed.tokens) for feed in feeds))
         feeds = [feed.padded(width) for feed in feeds]
         self._aim(first, feeds)
         return self._forward(self.call, feeds, self._pass(feeds))

@@ -13,12 +13,13 @@ from draftmux.backends.masks import Feed, attention_mask
 from draftmux.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
     from draftmux.backends.support import Layout
     from draftmux.backends.taps import Recorder
+    from draftmux.costs import CostCurve
     from draftmux.types import Tap
 
 
@@ -55,6 +56,9 @@ class MaskedRunner:
     def shapes(self, rows: int) -> Sequence[int]:
         """None: any number of rows can be passed as it is."""
         return ()
+
+    def choose(self, curve_of: Callable[[str], CostCurve]) -> CostCurve | None:
+        """Its passes have one form."""
 
     def idle(self) -> None:
         """Gives the cache's memory back."""
