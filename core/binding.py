@@ -43,8 +43,12 @@ def reachable(spec: PipelineSpec) -> set[str]:
 
 def wanted_taps(spec: PipelineSpec) -> tuple[Tap, ...]:
     """Every tap that the router or a reachable drafter needs, sorted."""
-    plugins = [spec.router.plugin, *(spec.drafters[name].plugin for name in reachable(spec))]
-    return tuple(sorted({tap for plugin in plugins for tap in plugin.needs.taps}))
+    return tuple(sorted({tap for plugin in _users(spec) for tap in plugin.needs.taps}))
+
+
+def _users(spec: PipelineSpec) -> list[Any]:
+    """The router and the drafters it can reach."""
+    return [spec.router.plugin, *(spec.drafters[name].plugin for name in sorted(reachable(spec)))]
 
 
 def shareable(spec: PipelineSpec, lender: PipelineSpec) -> bool:
@@ -56,6 +60,8 @@ def shareable(spec: PipelineSpec, lender: PipelineSpec) -> bool:
 
 def bind_backend(spec: PipelineSpec) -> BoundBackend:
     """Load the target with the taps that the pipeline needs; ModelError when it cannot be had."""
+    for plugin in _users(spec):
+        getattr(plugin, "fetch", lambda: None)()
     backend: BoundBackend = spec.backend.plugin.bind(spec.models.get("target"), wanted_taps(spec))
     return backend
 
@@ -65,14 +71,14 @@ def bind_parts(spec: PipelineSpec, backend: BoundBackend, lender: Parts | None =
 
     `lender` are the parts of another pipeline that share the backend.
     """
-    resources = Resources(backend.tokenizer, backend, spec.models)
-    drafters = _bind_drafters(spec, resources)
-    resources = evolve(resources, drafters=drafters)
-    chosen = {name: drafters[name] for name in routable(spec)}
-    router, verifier = _bind(spec.router, Router, resources), _bind(spec.verifier, Verifier, resources)
     lock = lender.lock if lender is not None else RLock()
-    parts = Parts(backend, MappingProxyType(chosen), router, verifier, Guard(spec.on_plugin_error), lock)
-    with lock:
+    with lock:  # drafters may try themselves on the target
+        resources = Resources(backend.tokenizer, backend, spec.models)
+        drafters = _bind_drafters(spec, resources)
+        resources = evolve(resources, drafters=drafters)
+        chosen = {name: drafters[name] for name in routable(spec)}
+        router, verifier = _bind(spec.router, Router, resources), _bind(spec.verifier, Verifier, resources)
+        parts = Parts(backend, MappingProxyType(chosen), router, verifier, Guard(spec.on_plugin_error), lock)
         _warm_up(backend, _most_nodes(spec.router.plugin, backend) if chosen else 0)
     return parts
 

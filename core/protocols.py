@@ -68,6 +68,8 @@ class Drafter(Protocol):
     def propose(self, requests: Sequence[DraftRequest]) -> Sequence[Draft]: ...
     def observe(self, state: Any, step: Step) -> None: ...
 
+    # Optional: `fetch()`, called before the target is loaded, to download what `needs` has to know.
+
 
 @runtime_checkable
 class Router(Protocol):

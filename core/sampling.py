@@ -23,7 +23,7 @@ from draftmux.processors import RuleContext, processors, warpers
 from draftmux.tree import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -53,6 +53,22 @@ class SamplingRule:
             raise RequestError(f"a sampling setting is not possible: {error}") from error
         constraint = begun(generation, context) if generation.constraint is not None else None
         return cls(generation.greedy, generation.seed, tuple(prefixed), tuple(plain), constraint)
+
+    def process(self, row: Tensor, prefix: Callable[[], Tensor], allowed: Tensor | None = None) -> Tensor:
+        """Logits `(V,)` as the request wants them, in float32 or better; when sampling, softmax of them is the law.
+
+        `prefix` gives all ids before the token, `(1, T)`; `allowed (V,)` is what a constraint lets through.
+        """
+        found = upcast(row)[None]  # (1, V)
+        if self.processors:
+            ids = prefix().to(row.device)
+            for processor in self.processors:
+                found = processor(ids, found)
+        if allowed is not None:
+            found = found.masked_fill(~allowed.to(row.device), -math.inf)
+        for warper in self.warpers:
+            found = warper(None, found)
+        return found[0]
 
     def at(self, context: Context, draft: Draft, scores: Scores, constraint: ConstraintState | None = None) -> Sampler:
         """The sampler of one step of one sequence; `constraint` is the state after its committed tokens."""
@@ -124,7 +140,7 @@ class Sampler:
     def q(self, node: int) -> Tensor:
         """The law `(V,)` that `node` was drawn from; one-hot at its token if the draft has no q: a point mass."""
         if self.draft.q is not None:
-            law = self.draft.q[node].to(_upcast(self.scores.logits[0]))
+            law = self.draft.q[node].to(upcast(self.scores.logits[0]))
             return law / law.sum()
         return self._one_hot(int(self.draft.tokens[node]))
 
@@ -139,7 +155,7 @@ class Sampler:
 
     def logprob(self, node: int, token: int) -> float:
         """The target's own log-probability of `token` after `node`, before processors and warpers."""
-        return float(_upcast(self.scores.logits[node + 1]).log_softmax(-1)[token])
+        return float(upcast(self.scores.logits[node + 1]).log_softmax(-1)[token])
 
     def position(self, node: int) -> int:
         """Absolute index that the token after `node` will have."""
@@ -155,21 +171,13 @@ class Sampler:
         return logits.softmax(-1)
 
     def _one_hot(self, token: int) -> Tensor:
-        law = torch.zeros_like(_upcast(self.scores.logits[0]))
+        law = torch.zeros_like(upcast(self.scores.logits[0]))
         law[token] = 1
         return law
 
     def _process(self, node: int) -> Tensor:
-        row = _upcast(self.scores.logits[node + 1])[None]  # (1, V)
-        if self.rule.processors:
-            prefix = self._prefix(node).to(row.device)
-            for processor in self.rule.processors:
-                row = processor(prefix, row)
-        if self.constrained is not None:
-            row = row.masked_fill(~self._allowed(node).to(row.device), -math.inf)
-        for warper in self.rule.warpers:
-            row = warper(None, row)
-        return row[0]
+        allowed = None if self.constrained is None else self._allowed(node)
+        return self.rule.process(self.scores.logits[node + 1], lambda: self._prefix(node), allowed)
 
     def _prefix(self, node: int) -> Tensor:
         """Ids before the token after `node`: committed, then the path. `(1, T + depth)`."""
@@ -229,5 +237,6 @@ def on_host(logits: Tensor) -> bool:
     return logits.device.type == "cpu"
 
 
-def _upcast(row: Tensor) -> Tensor:
+def upcast(row: Tensor) -> Tensor:
+    """In float32 or better."""
     return row if row.dtype == torch.float64 else row.to(torch.float32)

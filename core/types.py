@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from draftmux.generation import Generation
 
 TAP_KINDS = ("attn_out", "resid_mid", "mlp_out", "resid_post")
+MIDDLE = 1 << 20  # a layer from here on counts from the middle one
 UNLIMITED = 1 << 30
 AUTO = UNLIMITED - 1  # a size that whoever does not know its meaning takes for no limit
 
@@ -33,9 +34,10 @@ AUTO = UNLIMITED - 1  # a size that whoever does not know its meaning takes for 
 class Tap:
     """A named place in the target where hidden states are read.
 
-    `layer` counts decoder layers from 0 (negative: from the end). `attn_out` is the attention block's output before
+    `layer` counts decoder layers from 0 (negative: from the end; `MIDDLE` is layer L // 2 of L, `MIDDLE - 1` the one
+    before). `attn_out` is the attention block's output before
     any norm that follows it and the residual addition, `resid_mid` the residual stream after that addition, `mlp_out`
-    the MLP's output likewise, `resid_post` the layer's output. Written `14.attn_out` in files.
+    the MLP's output likewise, `resid_post` the layer's output. Written `14.attn_out` in files, or `mid-1.resid_post`.
     """
 
     layer: int
@@ -44,13 +46,28 @@ class Tap:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `LAYER.KIND`; ValueError when it is neither."""
-        match = re.fullmatch(r"(-?[0-9]+)\.(\w+)", text)
-        if match is None or match[2] not in TAP_KINDS:
+        match = re.fullmatch(r"(mid)?([+-]?[0-9]{1,5})?\.(\w+)", text)
+        if match is None or not (match[1] or match[2]) or match[3] not in TAP_KINDS:
             raise ValueError(f"tap '{text}' is not LAYER.KIND with KIND one of {', '.join(TAP_KINDS)}")
-        return cls(int(match[1]), match[2])  # type: ignore[arg-type]
+        return cls(int(match[2] or 0) + MIDDLE * bool(match[1]), match[3])  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        return f"{self.layer}.{self.kind}"
+        return f"{self.name}.{self.kind}"
+
+    @property
+    def name(self) -> str:
+        """The layer, as files write it."""
+        if self.layer < MIDDLE // 2:
+            return str(self.layer)
+        return f"mid{self.layer - MIDDLE:+}" if self.layer != MIDDLE else "mid"
+
+    def index(self, layers: int) -> int:
+        """The layer's number in a model of so many, from 0; ValueError when it has none of that number."""
+        middle = layers // 2 - MIDDLE if self.layer >= MIDDLE // 2 else 0
+        index = self.layer + (middle or layers * (self.layer < 0))
+        if not 0 <= index < layers:
+            raise ValueError(f"tap {self} is needed; the target has layers 0 to {layers - 1}")
+        return index
 
 
 @frozen
@@ -191,6 +208,10 @@ class Scores:
 
     logits: Tensor
     taps: Mapping[Tap, Tensor] = field(factory=dict)
+
+    def last(self) -> Scores:
+        """The last row alone."""
+        return Scores(self.logits[-1:], {tap: states[-1:] for tap, states in self.taps.items()})
 
 
 @frozen

@@ -20,4 +20,6 @@ def register_drafters(register: Register) -> None:
     register(
         "context-copy", "draftmux.drafters.ngram.context_copy:ContextCopy", "several recent continuations as one tree"
     )
+    register("sps", "draftmux.drafters.sps.drafter:Sps", "a smaller language model, or the target's first layers")
+    register("eagle3", "draftmux.drafters.eagle3.drafter:Eagle3", "a head that reads the target's hidden states")
     register("merge", "draftmux.drafters.merge:Merge", "one tree out of several drafters' drafts")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from attrs import field, frozen
 
 from draftmux import tree
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+    from torch import Tensor
 
 
 @frozen(eq=False)
@@ -24,7 +26,8 @@ class Feed:
     """One row of a pass: `tokens (n,)` and their `depths (n,)` in a tree whose root stands at position `start`.
 
     `before (k,)` are the depths of rows of the same tree that are in the slots already; `mask (n, k+n)` says which of
-    those and of its own rows each row may see.
+    those and of its own rows each row may see. `states (n, d)` go with the tokens of models that read more than tokens
+    (EAGLE heads).
     """
 
     tokens: NDArray[np.int64]
@@ -32,12 +35,17 @@ class Feed:
     mask: NDArray[np.bool_]
     start: int
     before: NDArray[np.int64] = field(factory=lambda: np.zeros(0, dtype=np.int64))
+    states: Tensor | None = None
 
     @classmethod
-    def run(cls, tokens: NDArray[np.int64], start: int) -> Feed:
+    def run(cls, tokens: NDArray[np.int64], start: int, states: Tensor | None = None) -> Feed:
         """A plain run of tokens."""
         length = len(tokens)
-        return cls(tokens, np.arange(length), np.tri(length, dtype=np.bool_), start)
+        return cls(tokens, np.arange(length), np.tri(length, dtype=np.bool_), start, states=states)
+
+    def idle(self, start: int) -> Feed:
+        """One token at `start` that means nothing, in the form of this feed."""
+        return Feed.run(self.tokens[:1], start, None if self.states is None else self.states[:1])
 
     @classmethod
     def draft(cls, root: int, tokens: NDArray[np.int64], parents: NDArray[np.int64], start: int) -> Feed:
@@ -70,7 +78,10 @@ class Feed:
         mask[:count, : held + count] = self.mask
         tokens = np.concatenate((self.tokens, np.repeat(self.tokens[:1], width - count)))
         depths = np.concatenate((self.depths, np.zeros(width - count, dtype=np.int64)))
-        return Feed(tokens, depths, mask, self.start, self.before)
+        states = self.states
+        if states is not None:
+            states = torch.cat((states, states[:1].expand(width - count, -1)))
+        return Feed(tokens, depths, mask, self.start, self.before, states)
 
     def pieces(self, size: int) -> list[Feed]:
         """The same rows in feeds of at most `size`, to be passed one after the other."""
@@ -81,6 +92,7 @@ class Feed:
                 self.mask[at : at + size, : len(self.before) + at + size],
                 self.start,
                 np.concatenate((self.before, self.depths[:at])),
+                None if self.states is None else self.states[at : at + size],
             )
             for at in range(0, len(self.tokens), size)
         ]
@@ -97,3 +109,9 @@ def attention_mask(feeds: Sequence[Feed], window: int | None = None) -> NDArray[
             held = np.concatenate((np.arange(feed.start), feed.start + feed.before, feed.positions))
             mask[row, 0, :, : feed.end] &= feed.positions[:, None] - held[None, :] < window
     return mask
+
+
+def stacked_states(feeds: Sequence[Feed]) -> dict[str, Tensor]:
+    """`states (rows, n, d)` of feeds of one width as a keyword argument; none for models that read tokens alone."""
+    given = [feed.states for feed in feeds if feed.states is not None]
+    return {"states": torch.stack(given)} if given else {}

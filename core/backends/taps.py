@@ -51,9 +51,10 @@ class Recorder:
         self.taps = tuple(taps)
         layers = decoder_layers(model) if taps else []
         for tap in taps:
-            if not -len(layers) <= tap.layer < len(layers):
-                raise ModelError(f"tap {tap} is needed; the target has layers 0 to {len(layers) - 1}")
-            self._hook(layers[tap.layer], tap)
+            try:
+                self._hook(layers[tap.index(len(layers))], tap)
+            except ValueError as error:
+                raise ModelError(str(error)) from error
 
     def take(self) -> dict[Tap, Tensor]:
         """The states of the last pass; forgets them."""

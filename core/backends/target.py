@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+import attrs
 import numpy as np
 import torch
 from attrs import define, field
@@ -21,6 +22,7 @@ from draftmux.types import Draft, Scores
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from draftmux.backends.cache import SlotCache
@@ -88,6 +90,7 @@ class Target:
     model: Any
     runner: Runner
     recorder: Recorder
+    options: Any = None  # of the backend
     prefill_chunk: int = 1024
     eos_ids: frozenset[int] = frozenset()
     tokenizer: Any = None
@@ -109,10 +112,23 @@ class Target:
 
     def ready(self, options: Options, eos_ids: frozenset[int] = frozenset(), tokenizer: Any = None) -> Target:
         """Set up for decoding, and try it on a small tree if `options` say so; ModelError when that goes wrong."""
-        self.prefill_chunk, self.eos_ids, self.tokenizer = options.prefill_chunk, eos_ids, tokenizer
+        self.options, self.prefill_chunk, self.eos_ids, self.tokenizer = (
+            options,
+            options.prefill_chunk,
+            eos_ids,
+            tokenizer,
+        )
         if options.self_check:
             check_trees(self)
         return self
+
+    def beside(self, model: Any, taps: tuple[Tap, ...] = (), self_check: bool = True) -> Target:
+        """Another model on a backend of the same kind: a draft model, or a head. Its numerics are the default ones."""
+        changes = {"self_check": self_check and self.options.self_check, "numerics": "default"}
+        known = {attribute.name for attribute in attrs.fields(type(self.options))}
+        own: Any = attrs.evolve(self.options, **{name: value for name, value in changes.items() if name in known})
+        beside: Target = own.over(model, taps=taps)
+        return beside
 
     @property
     def cache(self) -> SlotCache:
@@ -145,26 +161,45 @@ class Target:
         """Prefill all tokens but the last, in chunks."""
         sequence = SlotSequence(len(self._open))
         self._open.append(sequence)
-        fed = np.asarray(tokens[:-1], dtype=np.int64)
-        taps: list[Mapping[Tap, Tensor]] = []
         try:
-            for start in range(0, len(fed), self.prefill_chunk):
-                feed = Feed.run(fed[start : start + self.prefill_chunk], start)
-                taps.append(self._prefill(sequence.row, feed))
-                sequence.length += len(feed.tokens)
+            return Opened(sequence, self.fill(sequence, np.asarray(tokens[:-1], dtype=np.int64)))
         except BaseException:
             self.close(sequence)
             raise
+
+    def fill(
+        self, sequence: SlotSequence, tokens: NDArray[np.int64], states: Tensor | None = None
+    ) -> dict[Tap, Tensor]:
+        """Append tokens to a sequence's cache, in chunks; taps `(n, d)`. `states (n, d)` for models that read them."""
         none = torch.zeros(0, self.hidden_size, dtype=self.model.dtype, device=self.device)
-        return Opened(sequence, {tap: torch.cat([none, *(chunk[tap] for chunk in taps)]) for tap in self.recorder.taps})
+        taps: list[Mapping[Tap, Tensor]] = []
+        for at in range(0, len(tokens), self.prefill_chunk):
+            chunk = slice(at, at + self.prefill_chunk)
+            feed = Feed.run(tokens[chunk], sequence.length, None if states is None else states[chunk])
+            taps.append(self._prefill(sequence.row, feed))
+            sequence.length += len(feed.tokens)
+        return {tap: torch.cat([none, *(chunk[tap] for chunk in taps)]) for tap in self.recorder.taps}
 
     def score(self, rows: Sequence[Row]) -> list[Scores]:
         """One pass over the roots and drafts of all `rows`."""
-        wanted = {row.sequence.row: i for i, row in enumerate(rows)}
+        feeds = [Feed.draft(row.root, row.draft.tokens, row.draft.parents, row.sequence.length) for row in rows]
+        return self.forward([row.sequence for row in rows], feeds)
+
+    def forward(self, sequences: Sequence[SlotSequence], feeds: Sequence[Feed]) -> list[Scores]:
+        """One pass over a feed for each of some sequences. What it writes is scratch until a sequence's length says
+        otherwise."""
+        wanted = {sequence.row: feed for sequence, feed in zip(sequences, feeds, strict=True)}
         first, last = min(wanted), max(wanted) + 1
-        feeds = [self._feed(rows[wanted[r]] if r in wanted else None, r) for r in range(first, last)]
-        logits, taps = self._pass(first, feeds)
-        return [self._scores(row, row.sequence.row - first, logits, taps) for row in rows]
+        idle = feeds[0].idle  # a sequence that sits this pass out feeds one token into its scratch slots
+        filled = [wanted.get(row) or idle(self._open[row].length) for row in range(first, last)]
+        logits, taps = self._pass(first, filled)
+        return [
+            Scores(
+                logits[sequence.row - first, : len(feed.tokens)],
+                {tap: states[sequence.row - first, : len(feed.tokens)] for tap, states in taps.items()},
+            )
+            for sequence, feed in zip(sequences, feeds, strict=True)
+        ]
 
     @torch.inference_mode()
     def commit(self, sequence: SlotSequence, path: Sequence[int]) -> None:
@@ -213,13 +248,6 @@ class Target:
         finally:
             self.close(sequence)
 
-    def _feed(self, row: Row | None, index: int) -> Feed:
-        """A row's root and draft; a sequence that sits this pass out feeds one token into its scratch slots."""
-        start = self._open[index].length
-        if row is None:
-            return Feed.run(np.zeros(1, dtype=np.int64), start)
-        return Feed.draft(row.root, row.draft.tokens, row.draft.parents, start)
-
     @torch.inference_mode()
     def _prefill(self, row: int, feed: Feed) -> dict[Tap, Tensor]:
         return self.runner.prefill(row, feed)
@@ -227,7 +255,3 @@ class Target:
     @torch.inference_mode()
     def _pass(self, first: int, feeds: Sequence[Feed]) -> tuple[Tensor, dict[Tap, Tensor]]:
         return self.runner.run(first, feeds)
-
-    def _scores(self, row: Row, index: int, logits: Tensor, taps: Mapping[Tap, Tensor]) -> Scores:
-        count = len(row.draft) + 1
-        return Scores(logits[index, :count], {tap: states[index, :count] for tap, states in taps.items()})

@@ -19,6 +19,7 @@ COMMANDS = {
     "check": "draftmux.cli.check:check",
     "plugins": "draftmux.cli.plugins:plugins",
     "bench": "draftmux.cli.bench:bench",
+    "train": "draftmux.cli.train:train",
     "schema": "draftmux.cli.schema:schema",
     "new-plugin": "draftmux.cli.new_plugin:new_plugin",
 }

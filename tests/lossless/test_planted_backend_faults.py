@@ -221,13 +221,8 @@ def a_moved_row_keeps_its_old_place(patch: Any) -> None:
 
 @FAULTS.breaks(passes)
 def a_sequence_that_sits_out_loses_its_last_slot(patch: Any) -> None:
-    def feed(self: Any, row: Any, index: int) -> Feed:
-        if row is not None:
-            return original(self, row, index)
-        return Feed.run(np.zeros(1, dtype=np.int64), max(self._open[index].length - 1, 0))
-
-    original = Target._feed
-    patch.setattr(Target, "_feed", feed)
+    original = Feed.idle
+    patch.setattr(Feed, "idle", lambda self, start: original(self, max(start - 1, 0)))
 
 
 @FAULTS.breaks(passes)

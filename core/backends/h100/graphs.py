@@ -18,7 +18,7 @@ from attrs import define, field, frozen
 
 from draftmux.backends.cache import Placement, SlotCache
 from draftmux.backends.h100.tree_attention import Workspace, ancestor_bits, tree_attention, write_slots
-from draftmux.backends.masks import Feed
+from draftmux.backends.masks import Feed, stacked_states
 from draftmux.backends.static import attention
 from draftmux.backends.static.runner import SlotPass, merged, stacked
 from draftmux.errors import ModelError
@@ -47,6 +47,7 @@ class Inputs:
     batch: int
     rows: int
     device: torch.device
+    states: Tensor | None = None  # (batch, rows, d) on the device, for models that read more than tokens
     host: Tensor = field(init=False)
     buffer: Tensor = field(init=False)
     _sent: torch.cuda.Event | None = field(default=None, init=False)
@@ -79,6 +80,8 @@ class Inputs:
             self._sent.synchronize()  # the last copy still reads the host's buffer
         self.host.numpy()[:] = np.concatenate([part.reshape(-1) for part in parts])
         self.buffer.copy_(self.host, non_blocking=True)
+        if self.states is not None:
+            self.states.copy_(stacked_states(feeds)["states"])
         if self.device.type == "cuda":
             self._sent = torch.cuda.Event()
             self._sent.record()
@@ -184,7 +187,8 @@ class GraphRunner:
         self.cache.aim(Placement(row, row + 1, (feed.slot,), len(feed.tokens)))
         this = SlotPass(self.cache, self.layout, [feed], self.model.dtype, self.model.device, plain_run=True)
         tokens, positions = (torch.from_numpy(ids[None]).to(self.model.device) for ids in (feed.tokens, feed.positions))
-        self._forward(this, tokens, positions, logits_to_keep=1)
+        states = stacked_states([feed]).get("states")
+        self._forward(this, tokens, positions, logits_to_keep=1, states=states)
         return {tap: states[0] for tap, states in self.recorder.take().items()}
 
     def run(self, first: int, feeds: Sequence[Feed]) -> tuple[Tensor, dict[Tap, Tensor]]:
@@ -239,10 +243,10 @@ class GraphRunner:
 
     def _capture(self, first: int, feeds: Sequence[Feed]) -> Captured:
         device = self.model.device
-        inputs = Inputs(len(feeds), len(feeds[0].tokens), device)
+        inputs = Inputs(len(feeds), len(feeds[0].tokens), device, stacked_states(feeds).get("states"))
         inputs.send(feeds)  # a pass over real lengths, since it writes into the cache
         this = KernelPass(self.cache, self.layout, first, inputs, SPLIT if self.exact else None, {})
-        forward = partial(self._forward, this, *inputs.views()[:2])
+        forward = partial(self._forward, this, *inputs.views()[:2], states=inputs.states)
         if device.type != "cuda":
             return self._uncaptured(inputs, this, forward)
         side = torch.cuda.Stream(device)
@@ -270,7 +274,15 @@ class GraphRunner:
 
         return Captured(inputs, this, replay, logits, taps)
 
-    def _forward(self, this: attention.Pass, tokens: Tensor, positions: Tensor, logits_to_keep: int = 0) -> Tensor:
+    def _forward(
+        self,
+        this: attention.Pass,
+        tokens: Tensor,
+        positions: Tensor,
+        logits_to_keep: int = 0,
+        states: Tensor | None = None,
+    ) -> Tensor:
+        extra = {} if states is None else {"states": states}
         with attention.running(this), self.recorder.recording():
             return self.model(  # type: ignore[no-any-return]
                 input_ids=tokens,
@@ -278,6 +290,7 @@ class GraphRunner:
                 cache=self.cache,
                 use_cache=True,
                 logits_to_keep=logits_to_keep,
+                **extra,
             ).logits
 
 

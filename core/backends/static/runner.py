@@ -10,7 +10,7 @@ from attrs import define, field
 from torch.nn.utils.rnn import pad_sequence
 
 from draftmux.backends.cache import Placement, SlotCache
-from draftmux.backends.masks import Feed, attention_mask
+from draftmux.backends.masks import Feed, attention_mask, stacked_states
 from draftmux.backends.static import attention
 from draftmux.backends.static.compiling import LEAST_ROWS, Compiled, seconds
 from draftmux.backends.static.exact import ExactPass
@@ -155,6 +155,7 @@ class SlotRunner:
                 cache=self.cache,
                 use_cache=True,
                 logits_to_keep=logits_to_keep,
+                **stacked_states(feeds),
             )
         return output.logits, self.recorder.take()
 

@@ -9,7 +9,7 @@ import torch
 from attrs import define, field
 
 from draftmux.backends.cache import Placement, SlotCache
-from draftmux.backends.masks import Feed, attention_mask
+from draftmux.backends.masks import Feed, attention_mask, stacked_states
 from draftmux.errors import ModelError
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class MaskedRunner:
                 cache=self.cache,
                 use_cache=True,
                 logits_to_keep=logits_to_keep,
+                **stacked_states(feeds),
             ).logits
 
     def _masks(self, feeds: Sequence[Feed]) -> Any:

@@ -1,0 +1,106 @@
+"""`draftmux train`: trains the parts that drafters and routers learn. Each can be stopped and goes on where it was."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from draftmux.cli.options import threads_option, use_threads
+from draftmux.drafters.eagle3.recipe import Recipe as HeadRecipe
+from draftmux.training.recipe import Answers
+
+if TYPE_CHECKING:
+    from draftmux.models.source import ModelSpec
+    from draftmux.training.answers import Sample
+    from draftmux.training.prompts import Prompt
+    from draftmux.types import Tap
+
+
+@click.group()
+def train() -> None:
+    """Train a drafter's learned part on the target's own answers."""
+
+
+def options_of(*classes: type) -> Callable[[Any], Any]:
+    """A command-line option for every field of some attrs classes."""
+
+    def decorate(command: Any) -> Any:
+        for cls in reversed(classes):
+            for attribute in reversed(attrs.fields(cls)):
+                flag = "--" + attribute.name.replace("_", "-")
+                about = {"type": type(attribute.default), "default": attribute.default, "show_default": True}
+                command = click.option(flag, help=attribute.metadata["help"], **about)(command)
+        return command
+
+    return decorate
+
+
+def _taken(cls: type, given: dict[str, Any]) -> Any:
+    return cls(**{attribute.name: given.pop(attribute.name) for attribute in attrs.fields(cls)})
+
+
+def shared(command: Any) -> Any:
+    """Options that all parts have."""
+    for decorate in (
+        threads_option,
+        click.option("--dtype", default="auto", show_default=True, help="Number format of the target."),
+        click.option("--limit", type=click.IntRange(min=1), help="Only the first prompts."),
+        click.option("--split", default="train", show_default=True, help="Of a data set on the hub."),
+        click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write."),
+        click.option("--prompts", required=True, help="JSON Lines of chats or prompts, or a `datasets` name."),
+        click.option("--target", required=True, help="Model whose drafter this is: hub id, folder, published name."),
+    ):
+        command = decorate(command)
+    return command
+
+
+def answers(
+    spec: ModelSpec, prompts: list[Prompt], work: Path, taps: tuple[Tap, ...], how: Answers
+) -> tuple[list[Sample], list[Sample]]:
+    """The target's answers, generated where they are missing: to learn from, and held out."""
+    from draftmux.backends.static.backend import StaticBackend
+    from draftmux.training.collect import collect, split
+
+    def backend() -> Any:
+        return StaticBackend(self_check=False).bind(spec, taps)
+
+    for there in collect(backend, taps, prompts, work / "answers", how):
+        click.echo(f"{there} of {len(prompts)} prompts answered", err=True)
+    return split(work / "answers", prompts, how.held_out)
+
+
+def command_line() -> str:
+    """What was typed, for a model card."""
+    return shlex.join(["draftmux", *sys.argv[1:]])
+
+
+@train.command()
+@shared
+@options_of(Answers, HeadRecipe)
+def eagle3(**given: Any) -> None:
+    """Train an EAGLE-3 head by training-time test, and write it in the layout of speculators."""
+    from draftmux.drafters.eagle3.train import train_head
+    from draftmux.models.source import ModelSpec
+    from draftmux.training.prompts import read_prompts
+
+    use_threads(given["threads"])
+    how, recipe = _taken(Answers, given), _taken(HeadRecipe, given)
+    spec = ModelSpec(source=given["target"], dtype=given["dtype"])
+    prompts = read_prompts(given["prompts"], given["split"], given["limit"])
+    out, origin = given["out"], (f"{len(prompts)} of {given['prompts']}", command_line())
+    train_head(spec, recipe, out, lambda taps: answers(spec, prompts, out / "work", taps, how), told, origin)
+
+
+def told(step: int, figures: dict[str, Any]) -> None:
+    """One line of progress."""
+    texts = [
+        f"{name} {', '.join(f'{v:.3f}' for v in value) if isinstance(value, list) else f'{value:.3f}'}"
+        for name, value in figures.items()
+    ]
+    click.echo(f"step {step}: {'; '.join(texts)}", err=True)

@@ -1,0 +1,170 @@
+"""The target's own answers to prompts, with its hidden states, kept on disk shard by shard.
+
+The engine generates them, many sequences at once, and a drafter that never drafts keeps what it is told of every step.
+A shard is a safetensors file of some samples; a run that was stopped goes on after the last whole one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from attrs import define, field, frozen
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from draftmux.engine.scheduler import Scheduler
+from draftmux.engine.step import Parts
+from draftmux.errors import DraftmuxError
+from draftmux.prompts import encode
+from draftmux.routers.fixed import Fixed
+from draftmux.types import Draft, Emits, Needs, Tap
+from draftmux.verifiers.exact_match import ExactMatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
+
+    from draftmux.generation import Generation
+    from draftmux.protocols import BoundBackend, DraftRequest, Resources
+    from draftmux.training.prompts import Prompt
+    from draftmux.types import Context, Step
+
+SAMPLES = 32  # a shard
+
+
+@frozen(eq=False)
+class Sample:
+    """A prompt and its answer: `ids (L,)`, and `states (L-1, taps * d)` of all positions but the last."""
+
+    key: str
+    ids: Tensor
+    states: Tensor
+    prompt_length: int
+
+
+@define(eq=False)
+class Harvest:
+    """A drafter that drafts nothing and keeps the tapped states of every step, by request."""
+
+    taps: tuple[Tap, ...]
+    states: dict[str, list[Tensor]] = field(factory=dict)
+    emits: Emits = Emits()
+
+    @property
+    def needs(self) -> Needs:
+        """The states to keep."""
+        return Needs(taps=self.taps)
+
+    def uses(self) -> tuple[str, ...]:
+        """No other drafter."""
+        return ()
+
+    def bind(self, resources: Resources) -> Harvest:
+        """Nothing to load."""
+        return self
+
+    def begin(self, context: Context) -> list[Tensor]:
+        """The prompt's states."""
+        self.states[context.request_id] = [self._joined(context.taps)]
+        return self.states[context.request_id]
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Nothing."""
+        return [Draft.empty()] * len(requests)
+
+    def observe(self, state: list[Tensor], step: Step) -> None:
+        """Keep the committed rows."""
+        state.append(self._joined(step.taps))
+
+    def _joined(self, taps: Mapping[Tap, Tensor]) -> Tensor:
+        return torch.cat([taps[tap] for tap in self.taps], -1).cpu()
+
+
+def answer(
+    backend: BoundBackend,
+    taps: tuple[Tap, ...],
+    prompts: Sequence[Prompt],
+    how: Callable[[Prompt], Generation],
+    batch: int,
+) -> Iterator[Sample]:
+    """Samples as they end. A prompt that the target cannot take (too long, for one) is left out."""
+    harvest = Harvest(taps)
+    scheduler = Scheduler(
+        Parts(backend, {"harvest": harvest}, Fixed(drafter="harvest"), ExactMatch()),
+        backend.tokenizer,
+        max_batch=batch,
+    )
+    ids: dict[str, tuple[int, ...]] = {}
+    for prompt in prompts:
+        own = how(prompt)
+        try:
+            ids[prompt.key] = tuple(encode(list(prompt.messages), backend.tokenizer, own))
+            scheduler.submit(ids[prompt.key], own, prompt.key)
+        except DraftmuxError:
+            continue
+    for delta in scheduler.run():
+        if delta.result is not None or delta.error is not None:
+            states = harvest.states.pop(delta.request_id, [])
+        if delta.result is not None:
+            tokens = (*ids[delta.request_id], *delta.result.tokens)
+            found = torch.cat(states)
+            yield Sample(delta.request_id, torch.tensor(tokens), found, len(ids[delta.request_id]))
+
+
+def answer_to_disk(
+    folder: Path, prompts: Sequence[Prompt], samples_of: Callable[[Sequence[Prompt]], Iterator[Sample]]
+) -> Iterator[int]:
+    """Write the answers to `prompts` that `folder` lacks; yields how many are there, now and after every shard."""
+    folder.mkdir(parents=True, exist_ok=True)
+    there = {key for path in shards(folder) for key in _keys(path)}
+    yield len(there)
+    missing = [prompt for prompt in prompts if prompt.key not in there]
+    pending: list[Sample] = []
+    for sample in samples_of(missing):
+        pending.append(sample)
+        there.add(sample.key)
+        if len(pending) == SAMPLES:
+            _write(folder, pending)
+            pending = []
+            yield len(there)
+    if pending:
+        _write(folder, pending)
+        yield len(there)
+
+
+def shards(folder: Path) -> list[Path]:
+    """Whole shards, in the order in which they were written."""
+    return sorted(folder.glob("shard-*.safetensors"))
+
+
+def _write(folder: Path, samples: Sequence[Sample]) -> None:
+    path = folder / f"shard-{len(shards(folder)):05}.safetensors"
+    tensors = {
+        "ids": torch.cat([sample.ids for sample in samples]).to(torch.int32),
+        "states": torch.cat([sample.states for sample in samples]),
+        "lengths": torch.tensor([len(sample.ids) for sample in samples]),
+        "prompt_lengths": torch.tensor([sample.prompt_length for sample in samples]),
+    }
+    part = path.with_suffix(".partial")
+    save_file(tensors, part, {"keys": json.dumps([sample.key for sample in samples])})
+    part.replace(path)
+
+
+def _keys(path: Path) -> list[str]:
+    with safe_open(path, "pt") as file:
+        return list(json.loads(file.metadata()["keys"]))
+
+
+def read_samples(path: Path) -> list[Sample]:
+    """The samples of a shard; states are mapped from the file, not read."""
+    with safe_open(path, "pt") as file:
+        ids, states = file.get_tensor("ids").long(), file.get_tensor("states")
+        lengths, prompts = file.get_tensor("lengths").tolist(), file.get_tensor("prompt_lengths").tolist()
+        keys = json.loads(file.metadata()["keys"])
+    found = zip(keys, ids.split(lengths), states.split([n - 1 for n in lengths]), prompts, strict=True)
+    return [Sample(*each) for each in found]

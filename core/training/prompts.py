@@ -1,0 +1,96 @@
+"""Chat prompts for training, from JSON Lines or a `datasets` name, and which of them are held out.
+
+A line holds `messages` (a list of {role, content}), `conversations` (ShareGPT's {from, value}), `turns` (texts of the
+user), or `prompt`. What an assistant said is left out: the target answers itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+
+from draftmux.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+ROLES = {"human": "user", "gpt": "assistant"}  # ShareGPT's words
+BUCKETS = 10_000
+
+
+@frozen
+class Prompt:
+    """A chat up to the user's first turn, or a system message and that. `key` is a hash of the content."""
+
+    messages: tuple[Mapping[str, str], ...]
+
+    @property
+    def key(self) -> str:
+        """Stands for the content."""
+        return hashlib.sha256(json.dumps(self.messages, sort_keys=True).encode()).hexdigest()[:16]
+
+    def held_out(self, share: float) -> bool:
+        """Whether it is for evaluation. By its content: the same in every run, wherever it stands in a file."""
+        return int(self.key, 16) % BUCKETS < share * BUCKETS
+
+
+def read_prompts(source: str, split: str = "train", limit: int | None = None) -> list[Prompt]:
+    """Prompts of a file, or of a set on the hub; equal ones once. RequestError naming the line that cannot be read."""
+    lines = _file(Path(source)) if Path(source).is_file() else _dataset(source, split)
+    found: dict[str, Prompt] = {}
+    for number, line in lines:
+        prompt = _prompt(line, f"{source}:{number}")
+        found.setdefault(prompt.key, prompt)
+        if limit is not None and len(found) == limit:
+            break
+    if not found:
+        raise RequestError(f"{source} holds no prompts")
+    return list(found.values())
+
+
+def _file(path: Path) -> Iterator[tuple[int, Any]]:
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                try:
+                    yield number, json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    raise RequestError(f"{path}:{number} is no JSON: {error}") from error
+
+
+def _dataset(name: str, split: str) -> Iterable[tuple[int, Any]]:
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise RequestError(
+            f"'{name}' is no file, and sets on the hub need the package datasets: pip install 'draftmux[train]'"
+        ) from error
+    try:
+        return enumerate(load_dataset(name, split=split), 1)
+    except Exception as error:  # the network, the name, the split
+        raise RequestError(f"'{name}' is no file, and no data set that can be loaded: {error}") from error
+
+
+def _prompt(line: Any, place: str) -> Prompt:
+    messages = list(_messages(line, place)) if isinstance(line, dict) else []
+    ends = [number for number, message in enumerate(messages) if message["role"] == "user"]
+    if not ends:
+        raise RequestError(f"{place} has no user's turn; a line holds messages, conversations, turns or prompt")
+    return Prompt(tuple(messages[: ends[0] + 1]))
+
+
+def _messages(line: Mapping[str, Any], place: str) -> Iterator[Mapping[str, str]]:
+    if isinstance(turns := line.get("messages") or line.get("conversations"), list):
+        for turn in turns:
+            role, text = (turn.get(a, turn.get(b)) for a, b in (("role", "from"), ("content", "value")))
+            if not isinstance(role, str) or not isinstance(text, str):
+                raise RequestError(f"{place}: a message must have a role and a text, got {str(turn)[:80]}")
+            yield {"role": ROLES.get(role, role), "content": text}
+    elif isinstance(turns := line.get("turns"), list) and turns and isinstance(turns[0], str):
+        yield {"role": "user", "content": turns[0]}
+    elif isinstance(text := line.get("prompt"), str):
+        yield {"role": "user", "content": text}

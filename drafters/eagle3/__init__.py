@@ -1,0 +1,1 @@
+"""EAGLE-3: a small head that reads the target's hidden states."""

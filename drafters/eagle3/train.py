@@ -1,0 +1,202 @@
+"""Trains an EAGLE-3 head on the target's own answers by training-time test.
+
+The loss of a step is the cross entropy between the target's law, restricted to the draft vocabulary, and the head's;
+step s counts 0.8^s. What is reported of held-out prompts is what a chain would have had accepted from every place.
+"""
+
+from __future__ import annotations
+
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any
+
+import torch
+from attrs import asdict
+from torch import nn
+from transformers import LlamaConfig
+
+from draftmux.drafters.eagle3.data import batches, collate, draft_vocabulary, usable
+from draftmux.drafters.eagle3.export import Origin, export
+from draftmux.drafters.eagle3.format import DEFAULT_TAPS
+from draftmux.drafters.eagle3.model import Eagle3Head, HeadShape
+from draftmux.drafters.eagle3.unroll import Batch, unroll
+from draftmux.models.load import load_model
+from draftmux.training.checkpoints import resume, save
+from draftmux.types import Tap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from draftmux.drafters.eagle3.recipe import Recipe
+    from draftmux.models.source import ModelSpec
+    from draftmux.training.answers import Sample
+
+    Collect = Callable[[tuple[Tap, ...]], tuple[list[Sample], list[Sample]]]
+    Report = Callable[[int, dict[str, Any]], None]  # step, figures
+
+
+def new_head(model: Any, ids: Tensor, taps: int, recipe: Recipe) -> Eagle3Head:
+    """A head for `model`: the target's embedding (frozen), its last norm, its output rows of `ids`, the rest random."""
+    text = model.config.get_text_config(decoder=True)
+    names = ("hidden_size", "num_attention_heads", "num_key_value_heads", "rms_norm_eps", "max_position_embeddings")
+    own = {name: getattr(text, name) for name in names if getattr(text, name, None) is not None}
+    config = LlamaConfig(
+        **own,
+        vocab_size=text.vocab_size,
+        head_dim=getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads,
+        intermediate_size=recipe.intermediate or text.intermediate_size,
+        num_hidden_layers=1,
+        rope_parameters=dict(text.rope_parameters),
+        tie_word_embeddings=False,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        head = Eagle3Head(config, HeadShape(text.hidden_size, len(ids), taps=taps))
+        for parameter in head.parameters():
+            if parameter.ndim > 1:
+                nn.init.normal_(parameter, std=0.02)
+    with torch.no_grad():
+        head.embed_tokens.weight.copy_(model.get_input_embeddings().weight)
+        head.lm_head.weight.copy_(model.get_output_embeddings().weight[ids])
+        head.norm.weight.copy_(_last_norm(model).weight)
+    head.embed_tokens.requires_grad_(False)
+    return head
+
+
+def _last_norm(model: Any) -> Any:
+    return getattr(model, model.base_model_prefix).norm
+
+
+class Objective(nn.Module):
+    """A head and what it learns from. `ids (K,)` are the draft vocabulary; the last tap is the target's last layer."""
+
+    def __init__(self, head: Eagle3Head, model: Any, ids: Tensor, recipe: Recipe) -> None:
+        super().__init__()
+        self.head, self.recipe = head, recipe
+        self.ids: Tensor
+        self.output: Tensor
+        self.register_buffer("ids", ids, persistent=False)
+        self.register_buffer("output", model.get_output_embeddings().weight[ids].detach().float(), persistent=False)
+        self.norm = _last_norm(model).float().requires_grad_(False)
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The loss, and whether the head's tokens are the answer's: `(steps, B, M)`, -1 where none is predicted."""
+        width = self.output.shape[1]
+        taps, last = batch.states[..., :-width], batch.states[..., -width:]
+        wanted = batch.answers[:, 1:]  # positions whose next token is of the answer
+        with torch.no_grad():
+            laws = (self.norm(last[wanted]) @ self.output.T).softmax(-1)
+            numbers = (wanted.flatten().cumsum(0) - 1).view(wanted.shape)
+        seen = Batch(batch.ids, taps, batch.rows, batch.answers)
+        total = batch.states.new_zeros(())
+        hits = torch.full((self.recipe.unroll, *batch.rows.shape), -1, dtype=torch.int8)
+        for step, states in enumerate(unroll(self.head, seen, self.recipe.unroll)):
+            valid = batch.valid(step)
+            if not valid.any():
+                break
+            logits = self.head.lm_head(self.head.norm(states[valid])).float()
+            law = laws[numbers.gather(1, batch.at(1 + step).clamp(max=numbers.shape[1] - 1))[valid]]
+            total = total - self.recipe.decay**step * (law * logits.log_softmax(-1)).sum(-1).mean()
+            found = self.ids[logits.detach().argmax(-1)] == batch.tokens(2 + step)[valid]
+            hits[step][valid] = found.to(torch.int8)
+        return total, hits
+
+
+def chain_lengths(hits: Tensor, depth: int) -> Tensor:
+    """Tokens that a chain of `depth` would have had accepted, for every row that predicts one. `hits (steps, B, M)`."""
+    known = hits[:depth, hits[0] >= 0]  # (depth, rows)
+    return (known == 1).cumprod(0).sum(0)
+
+
+def train(
+    objective: Objective,
+    samples: tuple[Sequence[Sample], Sequence[Sample]],
+    folder: Path,
+    report: Report,
+    every: int = 100,
+) -> dict[str, Any]:
+    """Train on the first samples, and report figures of the second, held out, ones; the last figures.
+
+    A state is kept in `folder` at every report, and found there again.
+    """
+    from accelerate import Accelerator
+
+    recipe = objective.recipe
+    accelerator = Accelerator(mixed_precision=recipe.precision)
+    trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.0)
+    progress = resume(folder, objective, optimizer)
+    figures: dict[str, Any] = progress.get("figures", {})
+    start = int(progress.get("step", 0))
+    module, optimizer = accelerator.prepare(objective, optimizer)
+    device = accelerator.device
+    learn, held = (usable(part, recipe.sizes) for part in samples)
+    running: list[float] = []
+    shares = accelerator.num_processes
+    own = range(start * shares + accelerator.process_index, recipe.steps * shares)
+    stream = islice(_stream(learn, recipe), own.start, own.stop, shares)
+    for step, group in enumerate(stream, start):
+        for setting in optimizer.param_groups:
+            setting["lr"] = recipe.learning_rate * recipe.rate(step)
+        loss, _ = module(_moved(collate(group, recipe.sizes), device))
+        accelerator.backward(loss)
+        accelerator.clip_grad_norm_(trained, recipe.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        running.append(float(loss.detach()))
+        if (step + 1) % every == 0 or step + 1 == recipe.steps:
+            figures = {"loss": sum(running) / len(running), **evaluate(module, held, recipe, device)}
+            running = []
+            if accelerator.is_main_process:
+                save(folder, objective, optimizer, {"step": step + 1, "figures": figures, "recipe": asdict(recipe)})
+            report(step + 1, figures)
+    return figures
+
+
+def _stream(samples: Sequence[Sample], recipe: Recipe) -> Iterator[list[Sample]]:
+    """Epoch after epoch."""
+    for epoch in count():
+        yield from batches(samples, recipe.sizes, recipe.seed, epoch)
+
+
+def _moved(batch: Batch, device: torch.device) -> Batch:
+    return Batch(batch.ids.to(device), batch.states.to(device), batch.rows.to(device), batch.answers.to(device))
+
+
+@torch.no_grad()
+def evaluate(module: nn.Module, samples: Sequence[Sample], recipe: Recipe, device: torch.device) -> dict[str, Any]:
+    """Of held-out samples: accuracy by step of the unrolling, and tokens a pass of chains of 4."""
+    module.eval()
+    right, tried = torch.zeros(recipe.unroll), torch.zeros(recipe.unroll)
+    lengths: list[Tensor] = []
+    for group in batches(samples, recipe.sizes, recipe.seed, 0) if samples else ():
+        _, hits = module(_moved(collate(group, recipe.sizes), device))
+        right += (hits == 1).sum((1, 2))
+        tried += (hits >= 0).sum((1, 2))
+        lengths.append(chain_lengths(hits, 4))
+    module.train()
+    if not lengths:
+        return {}
+    accuracy = (right / tried.clamp(min=1)).tolist()
+    return {"accuracy": accuracy, "chain_of_4": 1 + float(torch.cat(lengths).float().mean())}
+
+
+LAST = Tap(-1, "resid_post")  # what the target's own law is made of
+
+
+def train_head(
+    spec: ModelSpec, recipe: Recipe, folder: Path, collect: Collect, report: Report, origin: tuple[str, str]
+) -> None:
+    """Collect answers with their states, train, and write the head to `folder`.
+
+    `origin`: what the prompts are, and the command, for the model card.
+    """
+    samples = collect((*DEFAULT_TAPS, LAST))
+    model = load_model(spec).model
+    ids = draft_vocabulary(samples[0], recipe.vocabulary, model.config.get_text_config(decoder=True).vocab_size)
+    objective = Objective(new_head(model, ids, len(DEFAULT_TAPS), recipe), model, ids, recipe)
+    figures = train(objective, samples, folder / "work", report)
+    about = Origin(spec.source, model, *origin, asdict(recipe), figures)
+    export(folder, objective.head, ids, DEFAULT_TAPS, about)

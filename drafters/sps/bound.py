@@ -1,0 +1,131 @@
+"""A draft model at work: what it has read of each sequence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from attrs import define, field
+
+from draftmux.backends.masks import Feed
+from draftmux.drafters.neural.growth import Sprout, grow
+from draftmux.drafters.neural.laws import Law
+from draftmux.drafters.neural.reader import Reader
+from draftmux.drafters.sps.model import load
+from draftmux.types import Needs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from draftmux.backends.target import SlotSequence
+    from draftmux.drafters.neural.laws import Vocabulary
+    from draftmux.drafters.sps.drafter import Sps
+    from draftmux.protocols import BoundBackend, DraftRequest, Resources
+    from draftmux.types import Context, Draft, Emits, Scores, Step
+
+CHUNK = 16  # pending tokens up to which sequences catch up in one common pass
+
+
+@define(eq=False)
+class Reading:
+    """One sequence: what the draft model has read of it. `read (m,)` are the ids whose keys and values are valid."""
+
+    law: Law
+    sequence: SlotSequence | None = None
+    read: NDArray[np.int64] = field(factory=lambda: np.zeros(0, dtype=np.int64))
+
+
+@define(eq=False)
+class BoundSps:
+    """A draft model at work. A pass reads what was committed since it last drafted, however long that was ago."""
+
+    options: Sps
+    backend: BoundBackend
+    reader: Reader
+    vocabulary: Vocabulary
+    carry: None = None
+    needs: Needs = field(factory=Needs, init=False)
+
+    @classmethod
+    def load(cls, options: Sps, resources: Resources) -> BoundSps:
+        """The draft model on the target's backend; ModelError when it does not fit."""
+        assert resources.backend is not None
+        target, vocabulary = load(options, resources)
+        return cls(options, resources.backend, Reader(target), vocabulary)
+
+    @property
+    def emits(self) -> Emits:
+        """As the options say."""
+        return self.options.emits
+
+    def uses(self) -> tuple[str, ...]:
+        """No other drafter."""
+        return ()
+
+    def bind(self, resources: Resources) -> BoundSps:
+        """Bound already."""
+        return self
+
+    def begin(self, context: Context) -> Reading:
+        """Nothing is read yet."""
+        return Reading(Law.of(context, self.backend, self.vocabulary, self.options.shape()))
+
+    def observe(self, state: Reading, step: Step) -> None:
+        """Nothing to do: committed tokens are in the context."""
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """Drafts for a batch."""
+        self.reader.sweep()
+        shape = self.options.shape()
+        sprouts = [Sprout.plant(r, r.state.law, shape, self._room(r.context)) for r in requests]
+        drafts = grow(self, sprouts)
+        for sprout in sprouts:
+            self._keep(sprout)
+        return drafts
+
+    def _room(self, context: Context) -> int:
+        """Levels that the draft model has positions for."""
+        limit = self.reader.target.max_length
+        return self.options.depth if limit is None else limit - len(context.tokens)
+
+    def catch_up(self, requests: Sequence[DraftRequest]) -> list[Scores]:
+        """Read the pending tokens; the last row of each sequence."""
+        target = self.reader.target
+        feeds = []
+        for request in requests:
+            state, tokens = request.state, request.context.tokens
+            if state.sequence is None:
+                state.sequence = self.reader.open(state)
+            valid = min(common_prefix(state.read, tokens), len(tokens) - 1)
+            state.sequence.length = valid
+            if len(tokens) - valid > CHUNK:
+                target.fill(state.sequence, tokens[valid:-1])
+            feeds.append(Feed.run(tokens[state.sequence.length :], state.sequence.length))
+            state.read = tokens
+        found = target.forward([r.state.sequence for r in requests], feeds)
+        for request in requests:
+            request.state.sequence.length = len(request.context.tokens)
+        return [scores.last() for scores in found]
+
+    def extend(self, requests: Sequence[DraftRequest], feeds: Sequence[Feed]) -> list[Scores]:
+        """One pass over drafted nodes."""
+        return self.reader.target.forward([r.state.sequence for r in requests], feeds)
+
+    def start(self, request: DraftRequest) -> int:
+        """Behind all committed tokens."""
+        return len(request.context.tokens)
+
+    def _keep(self, sprout: Sprout) -> None:
+        """A chain's nodes stand where they would if they were committed, so they stay until they are not."""
+        if sprout.shape.top_k == 1 and sprout.fed:
+            state = sprout.request.state
+            state.read = np.concatenate((state.read, [sprout.tokens[node] for node in sprout.fed]))
+
+
+def common_prefix(read: NDArray[np.int64], tokens: NDArray[np.int64]) -> int:
+    """How many ids at the beginning are the same."""
+    length = min(len(read), len(tokens))
+    differing = np.flatnonzero(read[:length] != tokens[:length])
+    return int(differing[0]) if len(differing) else length

@@ -1,0 +1,161 @@
+"""The target's first layers as a model of its own: the same weights, no copy, and adapters of its own."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from attrs import frozen
+from torch import nn
+
+from draftmux.backends.taps import decoder_layers
+from draftmux.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+ADAPTER, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+# Of PEFT's LoraConfig: what changes the sum below. Anything but these values is refused.
+PLAIN: dict[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "bias": ("none",),
+    "use_dora": (False, None),
+    "use_rslora": (False, True, None),
+    "rank_pattern": ({}, None),
+    "alpha_pattern": ({}, None),
+    "modules_to_save": (None, []),
+    "layer_replication": (None,),
+    "fan_in_fan_out": (False, None),
+    "trainable_token_indices": (None,),
+    "lora_bias": (False, None),
+}
+
+
+class Adapted(nn.Module):
+    """A linear layer and a low-rank term beside it, `x A' B' * scale` (2106.09685). The layer itself is shared."""
+
+    def __init__(self, base: nn.Module, a: Tensor, b: Tensor, scale: float) -> None:
+        super().__init__()
+        self.base = base
+        self.a, self.b = nn.Parameter(a, requires_grad=False), nn.Parameter(b * scale, requires_grad=False)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """`(…, in_features)` to `(…, out_features)`."""
+        return self.base(states) + (states @ self.a.T) @ self.b.T  # type: ignore[no-any-return]
+
+
+@frozen
+class Adapter:
+    """A PEFT LoRA: per module's name its `A (r, in)` and `B (out, r)`, and the scale of their product."""
+
+    source: str
+    pairs: Mapping[str, tuple[Tensor, Tensor]]
+    scale: float
+
+
+def first_layers(backend: Any, count: int, adapter: str | None = None) -> Any:
+    """A model of the target's first `count` layers, final norm and output layer; ModelError when it has no more."""
+    model = backend.model
+    total = len(decoder_layers(model))
+    if count >= total:
+        raise ModelError(f"layers: {count} asks for all of the target's {total} layers or more; give fewer")
+    own = _own(model)
+    base_name = str(model.base_model_prefix)
+    base = _own(getattr(model, base_name))
+    setattr(own, base_name, base)
+    config = copy.deepcopy(model.config)
+    text = config.get_text_config(decoder=True)
+    text.num_hidden_layers = count
+    if getattr(text, "layer_types", None):
+        text.layer_types = text.layer_types[:count]
+    own.config, base.config = config, text
+    _set_layers(base, nn.ModuleList(list(decoder_layers(model))[:count]))
+    if adapter is not None:
+        _adapt(own, read_adapter(adapter), count)
+    return own
+
+
+def _own(module: Any) -> Any:
+    """The same module with a list of children of its own; children and weights are shared."""
+    twin = copy.copy(module)
+    for table in ("_modules", "_parameters", "_buffers"):
+        twin.__dict__[table] = dict(module.__dict__[table])
+    for hooks in ("_forward_hooks", "_forward_pre_hooks"):  # taps of the target are none of ours
+        twin.__dict__[hooks] = type(module.__dict__[hooks])()
+    return twin
+
+
+def _set_layers(base: Any, layers: nn.ModuleList) -> None:
+    name = next(name for name in ("layers", "h", "blocks") if getattr(base, name, None) is not None)
+    setattr(base, name, layers)
+
+
+def read_adapter(source: str) -> Adapter:
+    """Read PEFT's two files from a folder or the hub; ModelError when they are missing or not plain LoRA."""
+    from safetensors.torch import load_file
+
+    paths = [_file(source, name) for name in (ADAPTER, WEIGHTS)]
+    config = json.loads(paths[0].read_text("utf-8"))
+    for key, allowed in PLAIN.items():
+        if config.get(key, allowed[0]) not in allowed:
+            raise ModelError(f"adapter '{source}': {key}: {config[key]} is not supported; only plain LoRA is")
+    rank, alpha = config["r"], config["lora_alpha"]
+    pairs: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in load_file(paths[1]).items():
+        module, _, kind = name.removeprefix("base_model.model.").removesuffix(".weight").rpartition(".")
+        if kind not in ("lora_A", "lora_B"):
+            raise ModelError(f"adapter '{source}': tensor {name} is not of a plain LoRA")
+        pairs.setdefault(module, {})[kind] = tensor
+    half = [module for module, both in pairs.items() if len(both) < 2]
+    if half:
+        raise ModelError(f"adapter '{source}': {half[0]} has lora_A or lora_B alone; the file is incomplete")
+    scale = alpha / (rank**0.5 if config.get("use_rslora") else rank)
+    return Adapter(source, {module: (both["lora_A"], both["lora_B"]) for module, both in pairs.items()}, scale)
+
+
+def _file(source: str, name: str) -> Path:
+    if Path(source).is_dir():
+        path = Path(source) / name
+        if path.is_file():
+            return path
+        raise ModelError(f"adapter folder {source} has no {name}; it is what PEFT's save_pretrained writes")
+    from transformers.utils import cached_file
+
+    try:
+        return Path(cached_file(source, name))
+    except OSError as error:
+        raise ModelError(f"adapter '{source}' is no folder, and {name} of it is not on the hub: {error}") from error
+
+
+def _adapt(model: Any, adapter: Adapter, count: int) -> None:
+    """Put adapted layers into the model's own copies of the modules above them."""
+    for path, (a, b) in adapter.pairs.items():
+        parent, names = model, path.split(".")
+        for name in names[:-1]:
+            child = parent._modules.get(name)
+            if child is None:
+                raise ModelError(
+                    f"adapter '{adapter.source}' adapts {path}, which a model of {count} layers has not; "
+                    f"set `layers` to what it was trained for"
+                )
+            if not getattr(child, "_draftmux_own", False):
+                child = _own(child)
+                child.__dict__["_draftmux_own"] = True
+                parent._modules[name] = child
+            parent = child
+        base = parent._modules.get(names[-1])
+        shape = (getattr(base, "out_features", None), getattr(base, "in_features", None))
+        if base is None or shape != (b.shape[0], a.shape[1]) or a.shape[0] != b.shape[1]:
+            raise ModelError(
+                f"adapter '{adapter.source}': {path} is {tuple(b.shape)} times {tuple(a.shape)}, the target's layer "
+                f"{shape}; it was trained for another model"
+            )
+        like = model.device, model.dtype
+        parent._modules[names[-1]] = Adapted(base, a.to(*like), b.to(*like), adapter.scale)
+    with torch.no_grad():
+        model.eval()
