@@ -104,16 +104,22 @@ def pipelines() -> Iterator[str]:
 
 def commands() -> Iterator[str]:
     """Every command with its arguments and flags."""
-    context = click.Context(command_group, info_name="draftmux")
-    for name in command_group.list_commands(context):
-        command = command_group.get_command(context, name)
+    yield from _commands(command_group, click.Context(command_group, info_name="draftmux"))
+
+
+def _commands(group: click.Group, context: click.Context) -> Iterator[str]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         assert command is not None
         inner = click.Context(command, parent=context, info_name=name)
-        usage = " ".join(["draftmux", name, *command.collect_usage_pieces(inner)])
-        yield from (f"### `draftmux {name}`", "", f"`{usage}`", "", _paragraphs(command.help or ""), "")
+        usage = " ".join([inner.command_path, *command.collect_usage_pieces(inner)])
+        yield from (f"### `{inner.command_path}`", "", f"`{usage}`", "", _paragraphs(command.help or ""), "")
         flags = [_flag(parameter, inner) for parameter in command.get_params(inner) if "--help" not in parameter.opts]
-        yield from table(("flag", "value", "default", "meaning"), [flag for flag in flags if flag])
-        yield ""
+        if any(flags):
+            yield from table(("flag", "value", "default", "meaning"), [flag for flag in flags if flag])
+            yield ""
+        if isinstance(command, click.Group):
+            yield from _commands(command, inner)
 
 
 WRITERS: dict[str, Callable[..., Iterator[str]]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,17 @@ import attrs
 import click
 
 from draftmux.cli.options import threads_option, use_threads
+from draftmux.drafters.eagle3.format import DEFAULT_TAPS
 from draftmux.drafters.eagle3.recipe import Recipe as HeadRecipe
+from draftmux.drafters.sps.recipe import Recipe as DraftRecipe
 from draftmux.training.recipe import Answers
+from draftmux.types import Tap
 
 if TYPE_CHECKING:
     from draftmux.models.source import ModelSpec
     from draftmux.training.answers import Sample
+    from draftmux.training.job import Job
     from draftmux.training.prompts import Prompt
-    from draftmux.types import Tap
 
 
 @click.group()
@@ -42,7 +46,10 @@ def options_of(*classes: type) -> Callable[[Any], Any]:
 
 
 def _taken(cls: type, given: dict[str, Any]) -> Any:
-    return cls(**{attribute.name: given.pop(attribute.name) for attribute in attrs.fields(cls)})
+    try:
+        return cls(**{attribute.name: given[attribute.name] for attribute in attrs.fields(cls)})
+    except ValueError as error:
+        raise click.UsageError(" ".join(map(str, error.args[:1]))) from error
 
 
 def shared(command: Any) -> Any:
@@ -61,7 +68,7 @@ def shared(command: Any) -> Any:
 
 
 def answers(
-    spec: ModelSpec, prompts: list[Prompt], work: Path, taps: tuple[Tap, ...], how: Answers
+    spec: ModelSpec, prompts: list[Prompt], work: Path, how: Answers, taps: tuple[Tap, ...]
 ) -> tuple[list[Sample], list[Sample]]:
     """The target's answers, generated where they are missing: to learn from, and held out."""
     from draftmux.backends.static.backend import StaticBackend
@@ -70,7 +77,7 @@ def answers(
     def backend() -> Any:
         return StaticBackend(self_check=False).bind(spec, taps)
 
-    for there in collect(backend, taps, prompts, work / "answers", how):
+    for there in collect(backend, spec.source, taps, prompts, work / "answers", how):
         click.echo(f"{there} of {len(prompts)} prompts answered", err=True)
     return split(work / "answers", prompts, how.held_out)
 
@@ -82,19 +89,44 @@ def command_line() -> str:
 
 @train.command()
 @shared
+@click.option(
+    "--tap", "taps", multiple=True, metavar="LAYER.KIND", help="Hidden state to read, low to high. Repeatable."
+)
 @options_of(Answers, HeadRecipe)
 def eagle3(**given: Any) -> None:
     """Train an EAGLE-3 head by training-time test, and write it in the layout of speculators."""
     from draftmux.drafters.eagle3.train import train_head
-    from draftmux.models.source import ModelSpec
-    from draftmux.training.prompts import read_prompts
 
     use_threads(given["threads"])
     how, recipe = _taken(Answers, given), _taken(HeadRecipe, given)
+    try:
+        taps = tuple(Tap.parse(text) for text in given["taps"]) or DEFAULT_TAPS
+    except ValueError as error:
+        raise click.UsageError(f"--tap: {error}") from error
+    train_head(_job(given, how), recipe, taps)
+
+
+@train.command()
+@shared
+@options_of(Answers, DraftRecipe)
+def draft(**given: Any) -> None:
+    """Distil a draft model: a LoRA, in PEFT's layout, on the target's first layers."""
+    from draftmux.drafters.sps.train import train_draft
+
+    use_threads(given["threads"])
+    how, recipe = _taken(Answers, given), _taken(DraftRecipe, given)
+    train_draft(_job(given, how), recipe)
+
+
+def _job(given: dict[str, Any], how: Answers) -> Job:
+    from draftmux.models.source import ModelSpec
+    from draftmux.training.job import Job
+    from draftmux.training.prompts import read_prompts
+
     spec = ModelSpec(source=given["target"], dtype=given["dtype"])
     prompts = read_prompts(given["prompts"], given["split"], given["limit"])
-    out, origin = given["out"], (f"{len(prompts)} of {given['prompts']}", command_line())
-    train_head(spec, recipe, out, lambda taps: answers(spec, prompts, out / "work", taps, how), told, origin)
+    collect = partial(answers, spec, prompts, given["out"] / "work", how)
+    return Job(spec, given["out"], collect, told, f"{len(prompts)} of {given['prompts']}", command_line())
 
 
 def told(step: int, figures: dict[str, Any]) -> None:

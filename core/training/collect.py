@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from draftmux.errors import RequestError
@@ -19,12 +20,26 @@ if TYPE_CHECKING:
 
 def collect(
     open_backend: Callable[[], BoundBackend],
+    source: str,
     taps: tuple[Tap, ...],
     prompts: Sequence[Prompt],
     folder: Path,
     how: Answers,
 ) -> Iterator[int]:
-    """Answer to disk; yields how many answers are there. The target is loaded only if some are missing."""
+    """Answer to disk; yields how many answers are there. The target, `source`, is loaded only if some are missing.
+
+    RequestError when the folder holds answers of another target, or with other states.
+    """
+
+    folder.mkdir(parents=True, exist_ok=True)
+    about = folder / "about.json"
+    own = {"source": source, "taps": [str(tap) for tap in taps]}
+    if about.is_file() and json.loads(about.read_text("utf-8")) != own:
+        raise RequestError(
+            f"{folder} holds answers with {about.read_text('utf-8')}, and {json.dumps(own)} is asked for; train into "
+            f"another folder, or remove this one"
+        )
+    about.write_text(json.dumps(own), "utf-8")
 
     def samples(missing: Sequence[Prompt]) -> Iterator[Sample]:
         if missing:

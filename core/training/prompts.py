@@ -86,7 +86,8 @@ def _prompt(line: Any, place: str) -> Prompt:
 def _messages(line: Mapping[str, Any], place: str) -> Iterator[Mapping[str, str]]:
     if isinstance(turns := line.get("messages") or line.get("conversations"), list):
         for turn in turns:
-            role, text = (turn.get(a, turn.get(b)) for a, b in (("role", "from"), ("content", "value")))
+            fields = turn if isinstance(turn, dict) else {}
+            role, text = (fields.get(a, fields.get(b)) for a, b in (("role", "from"), ("content", "value")))
             if not isinstance(role, str) or not isinstance(text, str):
                 raise RequestError(f"{place}: a message must have a role and a text, got {str(turn)[:80]}")
             yield {"role": ROLES.get(role, role), "content": text}

@@ -1,7 +1,8 @@
-"""How the target answers prompts for training: options that all trained parts have. Imports no torch."""
+"""Options that all trained parts have: how the target answers prompts, and the course of rates. Imports no torch."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -32,3 +33,30 @@ class Answers:
             temperature=self.temperature if sampled else 0.0,
             seed=self.answer_seed + int(prompt.key[:6], 16),
         )
+
+
+@frozen
+class Schedule:
+    """Steps, rates and limits."""
+
+    steps: int
+    learning_rate: float
+    warmup: int
+    clip: float
+    precision: str = "no"
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step: a ramp, then cosine down to a tenth."""
+        if step < self.warmup:
+            return self.learning_rate * (step + 1) / self.warmup
+        done = (step - self.warmup) / max(1, self.steps - self.warmup)
+        return self.learning_rate * (0.1 + 0.45 * (1 + math.cos(math.pi * min(1.0, done))))
+
+
+@frozen
+class Sizes:
+    """How long a sample may be, how many tokens a batch holds, and how far a head will be unrolled."""
+
+    length: int = 1024
+    tokens: int = 2048
+    steps: int = 1

@@ -109,6 +109,7 @@ class Fit:
 
     hidden_size: int
     vocab_size: int
+    positions: int  # that the target was built for
     taps: int
     embedding: Any
     output: Any
@@ -117,9 +118,9 @@ class Fit:
     def of(cls, model: Any, taps: int) -> Fit:
         """Of a loaded target."""
         config = model.config.get_text_config(decoder=True)
-        return cls(
-            config.hidden_size, config.vocab_size, taps, model.get_input_embeddings(), model.get_output_embeddings()
-        )
+        own = (model.get_input_embeddings(), model.get_output_embeddings())
+        positions = getattr(config, "max_position_embeddings", None) or 0
+        return cls(config.hidden_size, config.vocab_size, positions, taps, *own)
 
 
 def build(source: str, form: Format, tensors: Mapping[str, Tensor], fit: Fit) -> tuple[Eagle3Head, Tensor | None]:
@@ -183,6 +184,8 @@ def _sizes(source: str, form: Format, weights: Mapping[str, Tensor], fit: Fit) -
         "vocab_size": shape("embed_tokens.weight")[0] if "embed_tokens.weight" in weights else fit.vocab_size,
         "attention_bias": "layers.0.self_attn.q_proj.bias" in weights,
         "tie_word_embeddings": False,
+        # Heads are trained on short texts and used on long ones: rotary positions go on.
+        "max_position_embeddings": max(fit.positions, form.sizes.get("max_position_embeddings") or 0) or 2048,
     }
     flags = {name: form.flags[name] for name in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")}
     qk_norm = "layers.0.self_attn.q_norm.weight" in weights

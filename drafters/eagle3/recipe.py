@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from attrs import frozen
 
 from draftmux.options import option
-
-
-@frozen
-class Sizes:
-    """How long a sample may be, how many tokens a batch holds, and how far it will be unrolled."""
-
-    length: int = 1024
-    tokens: int = 2048
-    steps: int = 5
+from draftmux.training.recipe import Schedule, Sizes
 
 
 @frozen
@@ -40,9 +30,7 @@ class Recipe:
         """Of batches."""
         return Sizes(self.length, self.batch_tokens, self.unroll)
 
-    def rate(self, step: int) -> float:
-        """The learning rate of a step, as a share of the peak."""
-        if step < self.warmup:
-            return (step + 1) / self.warmup
-        done = (step - self.warmup) / max(1, self.steps - self.warmup)
-        return 0.1 + 0.45 * (1 + math.cos(math.pi * min(1.0, done)))
+    @property
+    def schedule(self) -> Schedule:
+        """Of the loop."""
+        return Schedule(self.steps, self.learning_rate, self.warmup, self.clip, self.precision)

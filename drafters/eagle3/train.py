@@ -6,7 +6,6 @@ step s counts 0.8^s. What is reported of held-out prompts is what a chain would 
 
 from __future__ import annotations
 
-from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,25 +15,22 @@ from transformers import LlamaConfig
 
 from draftmux.drafters.eagle3.data import batches, collate, draft_vocabulary, usable
 from draftmux.drafters.eagle3.export import Origin, export
-from draftmux.drafters.eagle3.format import DEFAULT_TAPS
 from draftmux.drafters.eagle3.model import Eagle3Head, HeadShape
 from draftmux.drafters.eagle3.unroll import Batch, unroll
 from draftmux.models.load import load_model
-from draftmux.training.checkpoints import resume, save
+from draftmux.training.loop import Course, fit
 from draftmux.types import Tap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from torch import Tensor
 
     from draftmux.drafters.eagle3.recipe import Recipe
-    from draftmux.models.source import ModelSpec
     from draftmux.training.answers import Sample
-
-    Collect = Callable[[tuple[Tap, ...]], tuple[list[Sample], list[Sample]]]
-    Report = Callable[[int, dict[str, Any]], None]  # step, figures
+    from draftmux.training.job import Job
+    from draftmux.training.loop import Report
 
 
 def new_head(model: Any, ids: Tensor, taps: int, recipe: Recipe) -> Eagle3Head:
@@ -117,66 +113,28 @@ def train(
     report: Report,
     every: int = 100,
 ) -> dict[str, Any]:
-    """Train on the first samples, and report figures of the second, held out, ones; the last figures.
-
-    A state is kept in `folder` at every report, and found there again.
-    """
-    from accelerate import Accelerator
-
+    """Train on the first samples, and report figures of the second, held out, ones; the last figures."""
     recipe = objective.recipe
-    accelerator = Accelerator(mixed_precision=recipe.precision)
-    trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.0)
-    progress = resume(folder, objective, optimizer)
-    figures: dict[str, Any] = progress.get("figures", {})
-    start = int(progress.get("step", 0))
-    module, optimizer = accelerator.prepare(objective, optimizer)
-    device = accelerator.device
     learn, held = (usable(part, recipe.sizes) for part in samples)
-    running: list[float] = []
-    shares = accelerator.num_processes
-    own = range(start * shares + accelerator.process_index, recipe.steps * shares)
-    stream = islice(_stream(learn, recipe), own.start, own.stop, shares)
-    for step, group in enumerate(stream, start):
-        for setting in optimizer.param_groups:
-            setting["lr"] = recipe.learning_rate * recipe.rate(step)
-        loss, _ = module(_moved(collate(group, recipe.sizes), device))
-        accelerator.backward(loss)
-        accelerator.clip_grad_norm_(trained, recipe.clip)
-        optimizer.step()
-        optimizer.zero_grad()
-        running.append(float(loss.detach()))
-        if (step + 1) % every == 0 or step + 1 == recipe.steps:
-            figures = {"loss": sum(running) / len(running), **evaluate(module, held, recipe, device)}
-            running = []
-            if accelerator.is_main_process:
-                save(folder, objective, optimizer, {"step": step + 1, "figures": figures, "recipe": asdict(recipe)})
-            report(step + 1, figures)
-    return figures
+
+    def epoch(number: int) -> Iterator[Batch]:
+        return (collate(group, recipe.sizes) for group in batches(learn, recipe.sizes, recipe.seed, number))
+
+    def figures(module: nn.Module, device: torch.device) -> dict[str, Any]:
+        return evaluate(module, held, recipe, device)
+
+    return fit(objective, recipe.schedule, Course(epoch, figures, report, every), folder, {"recipe": asdict(recipe)})
 
 
-def _stream(samples: Sequence[Sample], recipe: Recipe) -> Iterator[list[Sample]]:
-    """Epoch after epoch."""
-    for epoch in count():
-        yield from batches(samples, recipe.sizes, recipe.seed, epoch)
-
-
-def _moved(batch: Batch, device: torch.device) -> Batch:
-    return Batch(batch.ids.to(device), batch.states.to(device), batch.rows.to(device), batch.answers.to(device))
-
-
-@torch.no_grad()
 def evaluate(module: nn.Module, samples: Sequence[Sample], recipe: Recipe, device: torch.device) -> dict[str, Any]:
     """Of held-out samples: accuracy by step of the unrolling, and tokens a pass of chains of 4."""
-    module.eval()
     right, tried = torch.zeros(recipe.unroll), torch.zeros(recipe.unroll)
     lengths: list[Tensor] = []
     for group in batches(samples, recipe.sizes, recipe.seed, 0) if samples else ():
-        _, hits = module(_moved(collate(group, recipe.sizes), device))
+        hits = module(collate(group, recipe.sizes).to(device))[1]
         right += (hits == 1).sum((1, 2))
         tried += (hits >= 0).sum((1, 2))
         lengths.append(chain_lengths(hits, 4))
-    module.train()
     if not lengths:
         return {}
     accuracy = (right / tried.clamp(min=1)).tolist()
@@ -186,17 +144,12 @@ def evaluate(module: nn.Module, samples: Sequence[Sample], recipe: Recipe, devic
 LAST = Tap(-1, "resid_post")  # what the target's own law is made of
 
 
-def train_head(
-    spec: ModelSpec, recipe: Recipe, folder: Path, collect: Collect, report: Report, origin: tuple[str, str]
-) -> None:
-    """Collect answers with their states, train, and write the head to `folder`.
-
-    `origin`: what the prompts are, and the command, for the model card.
-    """
-    samples = collect((*DEFAULT_TAPS, LAST))
-    model = load_model(spec).model
+def train_head(job: Job, recipe: Recipe, taps: tuple[Tap, ...]) -> None:
+    """Collect answers with their states, train, and write the head."""
+    samples = job.collect((*taps, LAST))
+    model = load_model(job.spec).model
     ids = draft_vocabulary(samples[0], recipe.vocabulary, model.config.get_text_config(decoder=True).vocab_size)
-    objective = Objective(new_head(model, ids, len(DEFAULT_TAPS), recipe), model, ids, recipe)
-    figures = train(objective, samples, folder / "work", report)
-    about = Origin(spec.source, model, *origin, asdict(recipe), figures)
-    export(folder, objective.head, ids, DEFAULT_TAPS, about)
+    objective = Objective(new_head(model, ids, len(taps), recipe), model, ids, recipe)
+    figures = train(objective, samples, job.work, job.report)
+    about = Origin(job.spec.source, model, job.prompts, job.command, asdict(recipe), figures)
+    export(job.folder, objective.head, ids, taps, about)

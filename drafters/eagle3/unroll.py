@@ -32,6 +32,10 @@ class Batch:
     rows: Tensor
     answers: Tensor
 
+    def to(self, device: torch.device) -> Batch:
+        """The same on a device."""
+        return Batch(*(tensor.to(device) for tensor in (self.ids, self.states, self.rows, self.answers)))
+
     def at(self, offset: int) -> Tensor:
         """Places `rows + offset`, cut to the text."""
         return (self.rows + offset).clamp(0, self.ids.shape[1] - 1)

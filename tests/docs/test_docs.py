@@ -6,7 +6,7 @@ import importlib.util
 import inspect
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +115,23 @@ def test_every_member_of_every_protocol_is_explained() -> None:
 
 def test_every_command_and_flag_is_documented() -> None:
     found = sections(generated(reference("commands"), "commands"), 3)
-    assert list(found) == [f"draftmux {name}" for name in COMMANDS]
-    for name in COMMANDS:
-        command = main.get_command(click.Context(main), name)
-        assert command is not None
+    commands = dict(every(main, click.Context(main, info_name="draftmux")))
+    assert list(found) == list(commands)
+    assert {f"draftmux {name}" for name in COMMANDS} <= commands.keys()
+    for path, command in commands.items():
         flags = {flag for p in command.params if isinstance(p, click.Option) for flag in p.opts}
-        assert first_cells(found[f"draftmux {name}"]) == flags, name
+        assert first_cells(found[path]) == flags, path
+
+
+def every(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:
+    """Commands with their full names, those of groups behind the group."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        inner = click.Context(command, parent=context, info_name=name)
+        yield inner.command_path, command
+        if isinstance(command, click.Group):
+            yield from every(command, inner)
 
 
 def test_every_error_is_documented() -> None:

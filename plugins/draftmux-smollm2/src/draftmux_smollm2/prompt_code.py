@@ -1,4 +1,4 @@
-"""Python stubs to complete, and requests about code in words. Examples in docstrings are results of the idea's expression."""
+"""Python stubs to complete, and requests about code in words. Every example is a result of the idea's expression."""
 
 from __future__ import annotations
 
@@ -7,76 +7,13 @@ import datetime
 import math
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from draftmux_smollm2.prompt_ideas import IDEAS
+from draftmux_smollm2.prompt_ideas import IDEAS, KINDS
 from draftmux_smollm2.prompt_words import Draw, lines, pool
 
 _MODULES = {"calendar": calendar, "datetime": datetime, "math": math, "re": re}
-_WORDS = pool("""
-        river, apple, orange, stone, winter, green, otter, eagle, unit, island, cloud, letter, mirror, kettle,
-        ladder, umbrella, ocean, pepper, silver, garden, balloon, coffee, engine, arrow, planet, bottle, yellow,
-        summer, tunnel, ivory""")
-_PEOPLE = pool("ana, ben, cleo, dan, eva, finn, gus, hugo, iris, jan, kim, leo, mia, ned, ola")
-
-
-class Kind(NamedTuple):
-    """One kind of parameter: its type, the names it goes by, and how an example is drawn."""
-
-    hint: str
-    names: Sequence[str]
-    draw: Callable[[random.Random], Any]
-
-
-def _kind(hint: str, names: str, draw: Callable[[random.Random], Any]) -> Kind:
-    return Kind(hint, names.split(), draw)
-
-
-def _ints(rng: random.Random) -> list[int]:
-    return [rng.randint(-9, 30) for _ in range(rng.randint(3, 7))]
-
-
-def _text(rng: random.Random) -> str:
-    return " ".join(rng.sample(_WORDS, rng.randint(2, 4)))
-
-
-def _matrix(rng: random.Random) -> list[list[int]]:
-    width = rng.randint(2, 3)
-    return [[rng.randint(0, 9) for _ in range(width)] for _ in range(rng.randint(2, 3))]
-
-
-def _date(rng: random.Random) -> str:
-    return (datetime.date(2015, 1, 1) + datetime.timedelta(days=rng.randrange(4000))).isoformat()
-
-
-def _settings(rng: random.Random) -> str:
-    keys = rng.sample(["mode", "level", "color", "size", "host", "retries"], rng.randint(1, 3))
-    return ";".join(f"{key}={rng.choice(_WORDS + ['3', '8', '12'])}" for key in keys)
-
-
-KINDS: Mapping[str, Kind] = {
-    "ints": _kind("List[int]", "numbers values data items readings amounts entries elements", _ints),
-    "nats": _kind("List[int]", "counts numbers scores points sizes ages", lambda rng: rng.choices(range(1, 13), k=6)),
-    "words": _kind("List[str]", "words names labels strings tags titles", lambda rng: rng.sample(_WORDS, rng.randint(3, 5))),
-    "word": _kind("str", "word text s name token", lambda rng: rng.choice(_WORDS) + rng.choice(["", "s", "ee", "ll"])),
-    "text": _kind("str", "text sentence phrase line title", _text),
-    "scores": _kind(
-        "Dict[str, int]",
-        "scores stock points results prices ratings",
-        lambda rng: {name: rng.randint(1, 60) for name in rng.sample(_PEOPLE, rng.randint(2, 4))},
-    ),
-    "matrix": _kind("List[List[int]]", "matrix grid table rows board", _matrix),
-    "n": _kind("int", "n limit number amount threshold bound", lambda rng: rng.randint(1, 50)),
-    "k": _kind("int", "k size count step width factor", lambda rng: rng.randint(2, 4)),
-    "big": _kind("int", "number value total n quantity", lambda rng: rng.randint(11, 9999)),
-    "date": _kind("str", "date day start end due", _date),
-    "time": _kind("str", "time clock moment", lambda rng: f"{rng.randrange(24):02d}:{rng.randrange(60):02d}"),
-    "kv": _kind("str", "settings line config raw", _settings),
-    "csv": _kind("str", "line row text record", lambda rng: ",".join(map(str, _ints(rng)))),
-    "letter": _kind("str", "letter char symbol", lambda rng: rng.choice("aeorstl")),
-    "mixed": _kind("str", "text message note", lambda rng: f"{rng.choice(_WORDS)} {rng.randint(2, 99)}{_text(rng)}7"),
-}
 
 
 class Function(NamedTuple):
@@ -104,7 +41,7 @@ def evaluate(function: Function, arguments: str, expression: str | None = None) 
 
 def draw_function(rng: random.Random) -> Function:
     """A function with names, parameters and one to three true examples."""
-    head, *texts = rng.choice(IDEAS).split(" // ")
+    head, *texts = rng.choice(IDEAS).split(" ## ")
     names, types, expression = (part.strip() for part in head.split("::", 2))
     inputs, returns = types.split(" -> ")
     kinds = [KINDS[kind] for kind in inputs.split()]
@@ -138,7 +75,9 @@ def stub_text(rng: random.Random, function: Function) -> str:
     gap = rng.choice(["", "\n"])
     start = rng.choice(["", " ", "\n    "])
     shown = "".join(f"    >>> {function.name}({given})\n    {result}\n" for given, result in function.examples)
-    signature = re.sub(r"\b(List|Dict|Tuple)\b", lambda m: m[1].lower(), function.signature) if modern else function.signature
+    signature = (
+        re.sub(r"\b(List|Dict|Tuple)\b", lambda m: m[1].lower(), function.signature) if modern else function.signature
+    )
     return f"{_imports(function, modern)}{signature}\n    {quotes}{start}{function.text}\n{gap}{shown}    {quotes}\n"
 
 
@@ -158,10 +97,34 @@ def stub(rng: random.Random) -> str:
     return text if rng.random() < 0.55 else f"{rng.choice(_STUB_ASKS)}\n\n{text}"
 
 
+# None may turn a set into a list: its order would change from one Python process to the next.
 _BUGS = (
-    *((" > ", " < "), (" == ", " != "), (" + 1", ""), ("min(", "max("), ("max(", "min("), ("[::-1]", ""), ("sum(", "len(")),
-    *((" not in ", " in "), ("sorted(", "list("), (" >= ", " > "), (" * ", " + "), ("::2", "1::2"), (" % ", " // ")),
-    *((" < ", " > "), (".lower()", ""), (" - ", " + "), (" // ", " / "), ("[0]", "[-1]"), ("1, ", "0, ")),
+    *(
+        (" > ", " < "),
+        (" == ", " != "),
+        (" + 1", ""),
+        ("min(", "max("),
+        ("max(", "min("),
+        ("[::-1]", ""),
+        ("sum(", "len("),
+    ),
+    *(
+        (" not in ", " in "),
+        ("sorted(x for", "list(x for"),
+        (" >= ", " > "),
+        (" * ", " + "),
+        ("::2", "1::2"),
+        (" % ", " // "),
+    ),
+    *(
+        (" < ", " > "),
+        (".lower()", ""),
+        (" - ", " + "),
+        (" // ", " / "),
+        ("[0]", "[-1]"),
+        ("reverse=True", "reverse=False"),
+        ("1, ", "0, "),
+    ),
 )
 
 
@@ -177,15 +140,18 @@ def source(rng: random.Random, function: Function, expression: str) -> str:
 def _write(rng: random.Random, function: Function) -> str:
     what = function.text[0].lower() + function.text[1:]
     call, result = function.examples[0]
+    params = ", ".join(function.params)
     ask = rng.choice(
         [
             f"Write a Python function `{function.signature[4:-1]}`. It should {what}",
-            f"Write a function in Python called {function.name} with the parameters {', '.join(function.params)}. {function.text}",
-            f"I need a Python function named {function.name}({', '.join(function.params)}). The task: {what}",
-            f"How would you write `{function.name}({', '.join(function.params)})` in Python? It has to {what}",
+            f"Write a function in Python called {function.name} with the parameters {params}. {function.text}",
+            f"I need a Python function named {function.name}({params}). The task: {what}",
+            f"How would you write `{function.name}({params})` in Python? It has to {what}",
         ]
     )
-    more = rng.choice(["", f" For example, {function.name}({call}) returns {result}.", " Add a docstring.", " Explain the code."])
+    more = rng.choice(
+        ["", f" For example, {function.name}({call}) returns {result}.", " Add a docstring.", " Explain the code."]
+    )
     return ask + more
 
 
@@ -205,7 +171,11 @@ def _fix(rng: random.Random, function: Function) -> str:
     return _about(rng, function)
 
 
-_FIXES = ("Find the bug in this code.", "My function gives a wrong result. Can you fix it?", "Please debug this function:")
+_FIXES = (
+    "Find the bug in this code.",
+    "My function gives a wrong result. Can you fix it?",
+    "Please debug this function:",
+)
 _ABOUT = lines("""
 Explain what this Python function does.
 Explain this code line by line to a beginner.
@@ -228,7 +198,9 @@ def _about(rng: random.Random, function: Function) -> str:
 
 def _trace(rng: random.Random, function: Function) -> str:
     code = source(rng, function, function.expression)
-    return f"What does this program print?\n\n```python\n{code}\n\nprint({function.name}({function.examples[0][0]}))\n```"
+    return (
+        f"What does this program print?\n\n```python\n{code}\n\nprint({function.name}({function.examples[0][0]}))\n```"
+    )
 
 
 _POOLS: Mapping[str, Sequence[str]] = {
@@ -249,8 +221,12 @@ _POOLS: Mapping[str, Sequence[str]] = {
         thread, an index in a database, a binary search, garbage collection, a compiler, a decorator, a stack, a
         linked list, a lambda, dependency injection, asynchronous code, type inference, a race condition, a cache,
         dynamic programming, a queue"""),
-    "page": pool("contact form, pricing table, login page, photo gallery, navigation bar, recipe card, weather widget, footer"),
-    "match": pool("email addresses, phone numbers, dates like 2023-05-01, hex colors, hashtags, prices in dollars, URLs, times"),
+    "page": pool(
+        "contact form, pricing table, login page, photo gallery, navigation bar, recipe card, weather widget, footer"
+    ),
+    "match": pool(
+        "email addresses, phone numbers, dates like 2023-05-01, hex colors, hashtags, prices in dollars, URLs, times"
+    ),
 }
 _GENERAL = lines("""
 How do I <how> in <language>? {Show an example.|Please include code.|Keep it short.}
@@ -259,7 +235,8 @@ Write an SQL query that {counts|lists|deletes} the <record> {added in <month>|fr
 Explain <idea> {to a beginner|with an example in <language>|in simple terms}.
 Write HTML and CSS for a simple <page> {in <colour> and <colour2>|that works on phones|with a dark background}.
 Write a regular expression that matches <match> and explain {it|its parts}.
-Write a {bash|Python} script that {renames|counts|moves|zips} all {images|text files|log files} in a folder{| older than <a:3-90> days}.
+Write a {bash|Python} script that {renames|counts|moves|zips} all {images|text files|log files} in a folder{| older
+  than <a:3-90> days}.
 What is the difference between <idea> and <idea2>?
 Design a database table for <record> in a {small shop|web app|school}. Give the columns and their types.
 Write a <language> program that prints {the numbers from <a:1-5> to <b:20-90>|a multiplication table up to <a:5-15>|a

@@ -20,7 +20,7 @@ _ARTICLE = re.compile(r"\b([Aa]) (?=(?!uni|use|eu|one\b|ut)[aeiou]|8|11\b|18\b)"
 
 def pool(text: str) -> list[str]:
     """The entries of a comma-separated text."""
-    return [entry.strip() for entry in text.split(",") if entry.strip()]
+    return [" ".join(entry.split()) for entry in text.split(",")]
 
 
 def lines(text: str) -> list[str]:
@@ -90,8 +90,8 @@ WORDS: Mapping[str, Sequence[str]] = {
     "month": pool("""
         January, February, March, April, May, June, July, August, September, October, November, December"""),
     "animal": pool("""
-        dog, cat, elephant, octopus, honeybee, penguin, horse, owl, dolphin, fox, rabbit, whale, tortoise, crow,
-        salmon, wolf, bat, hummingbird, spider, camel, otter, parrot, sheep, hedgehog"""),
+        dog, cat, elephant, squid, honeybee, penguin, horse, owl, dolphin, beaver, rabbit, whale, tortoise, crow,
+        shark, lion, bat, hummingbird, spider, camel, otter, parrot, goat, hedgehog"""),
     "food": pool("""
         lentil soup, banana bread, vegetable curry, roast chicken, pancakes, tomato pasta, fried rice, apple pie,
         mushroom risotto, bean chili, scrambled eggs, potato salad, fish tacos, chocolate cake, granola, pizza,
@@ -114,4 +114,41 @@ WORDS: Mapping[str, Sequence[str]] = {
         Meridian Rail, Oakline Furniture, Solara Batteries, Ferrous Steel, Lumen Robotics, Clearbrook Water, Aster
         Airlines, Quillon Media, Granary Bakeries, Vertex Chips, Bluefin Shipping, Hearthstone Homes, Kitewing
         Drones"""),
+    "science": pool("""
+        photosynthesis, gravity, plate tectonics, evolution, the water cycle, DNA, black holes, electricity,
+        magnetism, the immune system, nuclear fusion, the greenhouse effect, sound waves, the periodic table,
+        vaccines, entropy, enzymes, tides, friction, light refraction, volcanoes, ocean currents, the food chain,
+        atoms, stem cells, antibiotics, lightning, rainbows, erosion, digestion, hibernation, fossils,
+        radioactivity, the speed of light, mitosis, osmosis, inertia, the ozone layer, comets, solar eclipses"""),
+    "tech": pool("""
+        machine learning, blockchain, cloud computing, encryption, the internet, GPS, solar panels, 3D printing,
+        virtual reality, search engines, electric cars, batteries, touch screens, databases, neural networks, fiber
+        optics, wind turbines, QR codes, firewalls, self-driving cars, speech recognition, microchips, Bluetooth,
+        smart homes, drones, heat pumps, operating systems, open source software"""),
+    "economics": pool("""
+        inflation, supply and demand, compound interest, a budget deficit, the stock market, a mortgage,
+        unemployment, taxes, insurance, opportunity cost, a monopoly, exchange rates, credit scores, retirement
+        savings, crowdfunding, free trade, a recession, minimum wages, index funds, start-up funding"""),
+    "history": pool("""
+        the Industrial Revolution, the Roman Empire, the Silk Road, the French Revolution, the Renaissance, ancient
+        Egypt, the Cold War, the Black Death, the invention of the printing press, the Age of Exploration, the fall
+        of the Berlin Wall, the Viking age, the Moon landing, the Ottoman Empire, the Great Depression, the Aztec
+        civilization, the Magna Carta, the American Civil War, the Ming dynasty, the suffrage movement, the Bronze
+        Age, the Mongol Empire"""),
+    "figure": pool("""
+        Marie Curie, Leonardo da Vinci, Cleopatra, Isaac Newton, Ada Lovelace, Nelson Mandela, Charles Darwin,
+        Galileo Galilei, Florence Nightingale, Mahatma Gandhi, William Shakespeare, Alexander the Great, Frida
+        Kahlo, Nikola Tesla, Rosa Parks, Johann Sebastian Bach, Amelia Earhart, Aristotle, Jane Austen, Confucius"""),
+    "abstract": pool("""
+        empathy, patience, democracy, creativity, honesty, leadership, friendship, courage, curiosity, justice,
+        stress, motivation, procrastination, self-confidence, teamwork, gratitude, critical thinking, boredom,
+        ambition, forgiveness"""),
+    "product": pool("""
+        reusable water bottle, standing desk, noise-cancelling headset, folding bicycle, herbal tea, hiking
+        backpack, robot vacuum cleaner, desk lamp, wool blanket, language learning app, coffee grinder, yoga mat,
+        wooden toy set, rain jacket, fitness tracker, camping lantern, board game, electric kettle, garden tool set,
+        travel pillow"""),
+    "place": pool("""
+        bakery, gym, library, hotel, museum, garden center, dentist's office, cafe, bookstore, repair shop, hair
+        salon, pet store, school, online store, theater, farm"""),
 }

@@ -1,0 +1,34 @@
+"""What a training run is told besides its recipe: for which target, where to write, how to come by answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from draftmux.models.source import ModelSpec
+    from draftmux.training.answers import Sample
+    from draftmux.training.loop import Report
+    from draftmux.types import Tap
+
+
+@frozen(eq=False)
+class Job:
+    """`collect(taps)` gives the answers to learn from and the held-out ones, with these states. `prompts` and `command`
+    say for a model card where they are from, and what was typed."""
+
+    spec: ModelSpec
+    folder: Path
+    collect: Callable[[tuple[Tap, ...]], tuple[list[Sample], list[Sample]]]
+    report: Report
+    prompts: str = ""
+    command: str = ""
+
+    @property
+    def work(self) -> Path:
+        """Where answers and states of the run are kept."""
+        return self.folder / "work"

@@ -1,0 +1,84 @@
+"""The loop that trains a part: AdamW, cosine, clipping, figures and a state kept at every report. Knows no method."""
+
+from __future__ import annotations
+
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any
+
+import torch
+from attrs import frozen
+from torch import nn
+
+from draftmux.training.checkpoints import resume, save
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from draftmux.training.recipe import Schedule
+
+    Report = Callable[[int, dict[str, Any]], None]  # step, figures
+    Epoch = Callable[[int], Iterator[Any]]  # number of an epoch -> its batches
+
+
+@frozen(eq=False)
+class Course:
+    """What is learned from: batches by epoch, and figures of held-out data, given the module on its device."""
+
+    epoch: Epoch
+    figures: Callable[[nn.Module, torch.device], dict[str, Any]]
+    report: Report
+    every: int = 100
+
+
+def fit(
+    objective: nn.Module, schedule: Schedule, course: Course, folder: Path, about: dict[str, Any]
+) -> dict[str, Any]:
+    """Train `objective`, whose call on a batch gives a loss first; the last figures.
+
+    A state is kept in `folder` at every report, and found there again. `about` is kept with it.
+    """
+    from accelerate import Accelerator
+
+    folder.mkdir(parents=True, exist_ok=True)
+    accelerator = Accelerator(mixed_precision=schedule.precision)
+    trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=schedule.learning_rate, betas=(0.9, 0.95), weight_decay=0.0)
+    progress = resume(folder, objective, optimizer)
+    figures: dict[str, Any] = progress.get("figures", {})
+    module, optimizer = accelerator.prepare(objective, optimizer)
+    running: list[float] = []
+    for step, batch in enumerate(
+        _own(course.epoch, progress.get("step", 0), schedule, accelerator), progress.get("step", 0)
+    ):
+        for setting in optimizer.param_groups:
+            setting["lr"] = schedule.rate(step)
+        loss = module(batch.to(accelerator.device))[0]
+        accelerator.backward(loss)
+        accelerator.clip_grad_norm_(trained, schedule.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        running.append(float(loss.detach()))
+        if (step + 1) % course.every == 0 or step + 1 == schedule.steps:
+            figures = {"loss": sum(running) / len(running), **_held_out(module, course, accelerator.device)}
+            running = []
+            if accelerator.is_main_process:
+                save(folder, objective, optimizer, {"step": step + 1, "figures": figures, **about})
+                course.report(step + 1, figures)
+    return figures
+
+
+def _own(epoch: Epoch, start: int, schedule: Schedule, accelerator: Any) -> Iterator[Any]:
+    """This process's batches from step `start` on, epoch after epoch."""
+    stream = (batch for number in count() for batch in epoch(number))
+    shares, index = accelerator.num_processes, accelerator.process_index
+    return islice(stream, start * shares + index, schedule.steps * shares, shares)
+
+
+@torch.no_grad()
+def _held_out(module: nn.Module, course: Course, device: torch.device) -> dict[str, Any]:
+    module.eval()
+    try:
+        return course.figures(module, device)
+    finally:
+        module.train()

@@ -1,0 +1,141 @@
+"""Distils a draft model out of the target's first layers: a LoRA that is active while drafting only.
+
+The loss is the forward divergence KL(p || q) at temperature 1 on the tokens of answers, all of p, which covers what the
+target may say (2310.08461, section 3.2). p comes from the target's last states, which stand beside the answers on disk.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from attrs import asdict, frozen
+from torch import nn
+
+from draftmux.drafters.sps.layers import first_layers
+from draftmux.models.fingerprint import fingerprint
+from draftmux.models.load import load_model
+from draftmux.training.batches import batches, padded, usable
+from draftmux.training.loop import Course, fit
+from draftmux.types import Tap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor
+
+    from draftmux.drafters.sps.recipe import Recipe
+    from draftmux.training.answers import Sample
+    from draftmux.training.job import Job
+
+
+LAST = Tap(-1, "resid_post")  # what the target's own law is made of
+CARD = """# Draft adapter for {target}
+
+A PEFT LoRA on the first {layers} layers of the target, trained by draftmux by distillation. It is active while drafting
+only; the target stays as it is.
+
+```yaml
+drafters:
+  draft: {{use: sps, layers: {layers}, adapter: {folder}}}
+```
+
+- target: `{target}`, fingerprint `{fingerprint}`
+- prompts: {prompts}
+- command: `{command}`
+
+Held-out prompts, {steps} optimizer steps, seed {seed}:
+
+| | |
+| --- | --- |
+{figures}
+"""
+
+
+@frozen(eq=False)
+class Batch:
+    """`ids (B, L)`, the target's last states `(B, L-1, d)`, and `answers (B, L)`."""
+
+    ids: Tensor
+    states: Tensor
+    answers: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """The same on a device."""
+        return Batch(*(tensor.to(device) for tensor in (self.ids, self.states, self.answers)))
+
+
+class Distillation(nn.Module):
+    """A student and the law it learns: that of the target's last states through its norm and output layer."""
+
+    def __init__(self, student: Any, model: Any) -> None:
+        super().__init__()
+        self.student = student
+        self.base_name = str(model.base_model_prefix)
+        self.teacher = [getattr(model, self.base_name).norm, model.get_output_embeddings()]  # not trained, not saved
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """The loss; per predicted token whether both find the same one likeliest, and 1 - TV, `(n,)` each."""
+        wanted = batch.answers[:, 1:]
+        norm, output = self.teacher
+        inner = getattr(self.student, "base_model", self.student)
+        inner = getattr(inner, "model", inner)
+        states = getattr(inner, self.base_name)(input_ids=batch.ids[:, :-1], use_cache=False).last_hidden_state
+        logits = output(states[wanted]).float()
+        with torch.no_grad():
+            law = output(norm(batch.states[wanted].to(norm.weight.dtype))).float().softmax(-1)
+        loss = -(law * logits.log_softmax(-1)).sum(-1).mean()
+        with torch.no_grad():
+            same = logits.argmax(-1) == law.argmax(-1)
+            shared = torch.minimum(logits.softmax(-1), law).sum(-1)
+        return loss, same.float(), shared
+
+
+def train_draft(job: Job, recipe: Recipe) -> None:
+    """Collect answers with their states, train, and write the adapter."""
+    from peft import LoraConfig, get_peft_model
+
+    learn, held = (usable(part, recipe.sizes) for part in job.collect((LAST,)))
+    model = load_model(job.spec).model.float()
+    torch.manual_seed(recipe.seed)
+    lora = LoraConfig(r=recipe.rank, lora_alpha=recipe.alpha, target_modules="all-linear", lora_dropout=0.0)
+    student: Any = get_peft_model(first_layers(SimpleNamespace(model=model), recipe.layers), lora)
+
+    def epoch(number: int) -> Iterator[Batch]:
+        return (_collated(group, recipe) for group in batches(learn, recipe.sizes, recipe.seed, number))
+
+    def figures(module: nn.Module, device: torch.device) -> dict[str, Any]:
+        groups = batches(held, recipe.sizes, recipe.seed, 0)
+        found = [module(_collated(group, recipe).to(device))[1:] for group in groups]
+        same, shared = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return {"agreement": float(same.mean()), "sampled_acceptance": float(shared.mean())}
+
+    course = Course(epoch, figures, job.report)
+    last = fit(Distillation(student, model), recipe.schedule, course, job.work, {"recipe": asdict(recipe)})
+    _export(job, student, fingerprint(model), recipe, last)
+
+
+def _collated(samples: Sequence[Sample], recipe: Recipe) -> Batch:
+    ids, states, answers = padded(samples, recipe.sizes)
+    return Batch(ids, states, answers)
+
+
+def _export(job: Job, student: Any, target: str, recipe: Recipe, figures: dict[str, Any]) -> None:
+    """PEFT's two files in bfloat16, and a model card. `target` is its fingerprint."""
+    for config in student.peft_config.values():
+        config.base_model_name_or_path, config.revision = job.spec.source, job.spec.revision
+    student.to(torch.bfloat16).save_pretrained(job.folder)
+    rows = "\n".join(f"| {name.replace('_', ' ')} | {value:.3f} |" for name, value in figures.items())
+    card = CARD.format(
+        target=job.spec.source,
+        layers=recipe.layers,
+        folder=job.folder.name,
+        fingerprint=target[:16],
+        prompts=job.prompts,
+        command=job.command,
+        steps=recipe.steps,
+        seed=recipe.seed,
+        figures=rows,
+    )
+    (job.folder / "README.md").write_text(card, "utf-8")
