@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 from attrs import evolve, field, frozen
 from attrs.validators import ge
 
 from draftmux import tree
+from draftmux.arrays import int_vector, own
 from draftmux.errors import DraftError
 
 if TYPE_CHECKING:
@@ -95,23 +96,6 @@ class Budget:
         )
 
 
-def _int_vector(values: ArrayLike) -> NDArray[np.int64]:
-    try:
-        array = np.asarray(values)
-    except Exception as error:  # ragged lists, tensors on a GPU
-        raise DraftError(f"tokens and parents must be flat integer arrays: {error}") from error
-    if array.size == 0:
-        return frozen_view(np.zeros(0, dtype=np.int64))
-    if array.ndim != 1 or array.dtype.kind not in "iu" or array.max() > np.iinfo(np.int64).max:
-        raise DraftError(f"tokens and parents must be flat integer arrays, got shape {array.shape} of {array.dtype}")
-    return frozen_view(array.astype(np.int64))  # a copy: drafters may reuse their buffers
-
-
-def _own(q: Any) -> Any:
-    """A copy: drafters may reuse their buffers."""
-    return q.detach().clone() if hasattr(q, "detach") and hasattr(q, "clone") else q
-
-
 @frozen(eq=False)
 class Draft:
     """A tree of guesses for the tokens after the root.
@@ -123,9 +107,9 @@ class Draft:
     name of the drafter that guessed it. Raises DraftError when the arrays are not a tree.
     """
 
-    tokens: NDArray[np.int64] = field(converter=_int_vector)
-    parents: NDArray[np.int64] = field(converter=_int_vector)
-    q: Tensor | None = field(default=None, converter=_own)
+    tokens: NDArray[np.int64] = field(converter=int_vector)
+    parents: NDArray[np.int64] = field(converter=int_vector)
+    q: Tensor | None = field(default=None, converter=own)
     sources: tuple[str, ...] | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -148,7 +132,7 @@ class Draft:
     @classmethod
     def chain(cls, tokens: ArrayLike, q: Tensor | None = None) -> Self:
         """One branch."""
-        ids = _int_vector(tokens)
+        ids = int_vector(tokens)
         return cls(ids, np.arange(-1, len(ids) - 1), q)
 
     @classmethod
@@ -309,10 +293,3 @@ class Accepts:
 
     tree: bool = True
     needs_q: bool = False
-
-
-def frozen_view(array: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A view that plugins can read and cannot write."""
-    view = array.view()
-    view.flags.writeable = False
-    return view

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from draftmux.arrays import frozen_view
 from draftmux.errors import DraftError
-from draftmux.types import TAP_KINDS, UNLIMITED, Acceptance, Budget, Choice, Draft, Step, Tap, frozen_view
+from draftmux.types import TAP_KINDS, UNLIMITED, Acceptance, Budget, Choice, Draft, Step, Tap
 
 sizes = st.integers(0, 8) | st.just(UNLIMITED)
 budgets = st.builds(Budget, sizes, sizes, sizes)

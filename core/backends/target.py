@@ -17,7 +17,7 @@ from draftmux.cost_cache import remembered
 from draftmux.costs import measure_backend
 from draftmux.progress import working
 from draftmux.protocols import Opened, Row
-from draftmux.types import Draft, Scores
+from draftmux.types import Scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -241,11 +241,12 @@ class Target:
         shapes = self.runner.shapes(nodes + 1)
         if not shapes:
             return
+        states = self.model.blank_states if hasattr(self.model, "blank_states") else lambda rows: None
         sequence = self.open([0, 0]).sequence
         try:
             for number, rows in enumerate(shapes, 1):
                 with working(f"preparing passes of {rows} rows ({number} of {len(shapes)})"):
-                    self.score([Row(sequence, 0, Draft.chain([0] * (rows - 1)))])
+                    self.forward([sequence], [Feed.run(np.zeros(rows, dtype=np.int64), sequence.length, states(rows))])
         finally:
             self.close(sequence)
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from attrs import define, field
 
+from draftmux.arrays import frozen_view
 from draftmux.engine.metrics import Metrics
 from draftmux.results import Result
-from draftmux.types import Budget, Context, Step, Tap, frozen_view
+from draftmux.types import Budget, Context, Step, Tap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from draftmux.types import Context, Step
 
 SAMPLES = 32  # a shard
+CHUNK = 16  # batches of prompts that are put in order of length: a run that is stopped has some of all lengths
 
 
 @frozen(eq=False)
@@ -100,13 +102,16 @@ def answer(
         max_batch=batch,
     )
     ids: dict[str, tuple[int, ...]] = {}
-    for prompt in prompts:
-        own = how(prompt)
-        try:
-            ids[prompt.key] = tuple(encode(list(prompt.messages), backend.tokenizer, own))
-            scheduler.submit(ids[prompt.key], own, prompt.key)
-        except DraftmuxError:
-            continue
+    for at in range(0, len(prompts), CHUNK * batch):
+        fitting: list[tuple[str, Generation]] = []
+        for prompt in prompts[at : at + CHUNK * batch]:
+            with suppress(DraftmuxError):
+                ids[prompt.key] = tuple(encode(list(prompt.messages), backend.tokenizer, how(prompt)))
+                fitting.append((prompt.key, how(prompt)))
+        # By length: sequences that are passed together are padded to the longest.
+        for key, own in sorted(fitting, key=lambda each: len(ids[each[0]])):
+            with suppress(DraftmuxError):
+                scheduler.submit(ids[key], own, key)
     for delta in scheduler.run():
         if delta.result is not None or delta.error is not None:
             states = harvest.states.pop(delta.request_id, [])

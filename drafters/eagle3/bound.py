@@ -46,6 +46,12 @@ class Pairs:
         """Pairs in the head's cache."""
         return self.sequence.length if self.sequence is not None else 0
 
+    def now_read(self, pairs: int) -> None:
+        """Everything that waited is read."""
+        assert self.sequence is not None
+        self.sequence.length, self.newest = pairs, self.pending[-1][-1:]
+        self.pending = [self.newest[:0]]
+
 
 @define(eq=False)
 class BoundEagle3:
@@ -63,7 +69,7 @@ class BoundEagle3:
         """The head on the target's backend; ModelError when it does not fit."""
         assert backend is not None
         target, vocabulary, taps = load(options, backend)
-        return cls(options, backend, Reader(target), vocabulary, taps)
+        return cls(options, backend, Reader.over(target, max(CHUNK, options.top_k)), vocabulary, taps)
 
     @property
     def needs(self) -> Needs:
@@ -85,6 +91,7 @@ class BoundEagle3:
 
     def begin(self, context: Context) -> Pairs:
         """Nothing is read yet; the prompt's states wait."""
+        self.reader.sweep()
         law = Law.of(context, self.backend, self.vocabulary, self.options.shape())
         return Pairs(law, [self._joined(context.taps)])
 
@@ -114,7 +121,7 @@ class BoundEagle3:
         feeds = [self._pending(request) for request in requests]
         found = self.reader.target.forward([r.state.sequence for r in requests], feeds)
         for request in requests:
-            request.state.sequence.length = len(request.context.tokens) - 1
+            request.state.now_read(len(request.context.tokens) - 1)
         return [self._handed_on(scores.last()) for scores in found]
 
     def _pending(self, request: DraftRequest) -> Feed:
@@ -130,11 +137,11 @@ class BoundEagle3:
                 f"eagle3 was told the states of {state.read + len(states)} positions of {len(tokens) - 1}; `observe` "
                 f"must be called after every step"
             )
-        state.pending, state.newest = [states[:0]], states[-1:]
         features = self.reader.target.model.fuse(states)
         following = tokens[state.read + 1 :]
         early = len(following) - 1 if len(following) > CHUNK else 0
         self.reader.target.fill(state.sequence, following[:early], features[:early])
+        state.pending = [states[early:]]  # until the pass is through
         return Feed.run(following[early:], state.read, features[early:])
 
     @torch.inference_mode()

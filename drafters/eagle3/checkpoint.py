@@ -83,7 +83,7 @@ def _weights(source: str, revision: str | None) -> dict[str, Tensor]:
     if (path := part_file(source, SAFE, revision)) is not None:
         return _loaded(path, load_file)
     if (index := part_file(source, SHARDS, revision)) is not None:
-        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+        names = _shard_names(index)
         paths = [part_file(source, name, revision) for name in names]
         if None in paths:
             raise ModelError(f"head '{source}' lacks {names[paths.index(None)]}, which its {SHARDS} names")
@@ -91,6 +91,13 @@ def _weights(source: str, revision: str | None) -> dict[str, Tensor]:
     if (path := part_file(source, PICKLED, revision)) is not None:
         return _loaded(path, lambda path: torch.load(path, map_location="cpu", weights_only=True))
     raise ModelError(f"head '{source}' has neither {SAFE} nor {PICKLED}")
+
+
+def _shard_names(index: Path) -> list[str]:
+    try:
+        return sorted({str(name) for name in json.loads(index.read_text("utf-8"))["weight_map"].values()})
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelError(f"{index} is no index of weights: {error!r}") from error
 
 
 def _loaded(path: Path, load: Any) -> dict[str, Tensor]:
@@ -126,8 +133,8 @@ class Fit:
 def build(source: str, form: Format, tensors: Mapping[str, Tensor], fit: Fit) -> tuple[Eagle3Head, Tensor | None]:
     """A head with all its weights, and the target's ids of its logits; ModelError naming what does not fit."""
     weights = dict(tensors)
-    ids = _ids(source, weights, fit.vocab_size)
     config, shape = _sizes(source, form, weights, fit)
+    ids = _ids(source, weights, fit.vocab_size)
     with torch.device("meta"):
         head = Eagle3Head(config, shape)
     head.frequencies, head.amplitude = rotary(config)
@@ -155,6 +162,8 @@ def _sizes(source: str, form: Format, weights: Mapping[str, Tensor], fit: Fit) -
     def shape(name: str) -> tuple[int, ...]:
         if name not in weights:
             raise ModelError(f"head '{source}' ({form.layout} layout): missing tensor {name}")
+        if weights[name].ndim != 2:
+            raise ModelError(f"head '{source}': {name} is {tuple(weights[name].shape)}, it must be a matrix")
         return tuple(weights[name].shape)
 
     size, fused = shape("fc.weight")
@@ -170,16 +179,23 @@ def _sizes(source: str, form: Format, weights: Mapping[str, Tensor], fit: Fit) -
             f"head '{source}': its first q_proj reads {inputs} numbers; embedding and feature are {2 * size}"
         )
     heads = form.sizes.get("num_attention_heads")
-    if not isinstance(heads, int) or queries % heads:
+    if not isinstance(heads, int) or heads < 1 or queries % heads:
         raise ModelError(f"head '{source}': num_attention_heads is {heads}, which does not divide {queries} queries")
     head_dim = queries // heads
+    keys = shape("layers.0.self_attn.k_proj.weight")[0]
+    if keys < head_dim or keys % head_dim or queries % keys:
+        raise ModelError(f"head '{source}': its k_proj gives {keys} numbers, for {heads} query heads of {head_dim}")
+    if form.draft_vocab_size not in (None, len(weights.get("lm_head.weight", range(fit.vocab_size)))):
+        raise ModelError(
+            f"head '{source}': draft_vocab_size is {form.draft_vocab_size}, and lm_head is of another size"
+        )
     layers = {int(match[1]) for name in weights if (match := re.match(r"layers\.(\d+)\.", name))}
     vocabulary = shape("lm_head.weight")[0] if "lm_head.weight" in weights else fit.vocab_size
     own = {
         "hidden_size": size,
         "head_dim": head_dim,
         "num_hidden_layers": len(layers),
-        "num_key_value_heads": shape("layers.0.self_attn.k_proj.weight")[0] // head_dim,
+        "num_key_value_heads": keys // head_dim,
         "intermediate_size": shape("layers.0.mlp.gate_proj.weight")[0],
         "vocab_size": shape("embed_tokens.weight")[0] if "embed_tokens.weight" in weights else fit.vocab_size,
         "attention_bias": "layers.0.self_attn.q_proj.bias" in weights,
@@ -196,6 +212,7 @@ def _sizes(source: str, form: Format, weights: Mapping[str, Tensor], fit: Fit) -
 def _config(source: str, sizes: dict[str, Any]) -> LlamaConfig:
     try:
         config = LlamaConfig(**sizes)
+        rotary(config)
     except Exception as error:  # transformers' own checks
         raise ModelError(f"head '{source}': its config is not possible: {error}") from error
     if config.rope_parameters.get("partial_rotary_factor", 1.0) != 1.0:
@@ -250,8 +267,8 @@ def _refuse_other_target(options: Eagle3, model: Any) -> None:
     named = json.loads(config.read_text("utf-8")).get("draftmux") if config is not None else None
     named = named if isinstance(named, dict) else {}
     asked = named.get("target_fingerprint")
-    if asked is not None and asked != fingerprint(model):
+    if asked is not None and str(asked) != fingerprint(model):
         raise ModelError(
             f"head '{options.head}' was trained for {named.get('target', 'another target')}, whose weights are others "
-            f"than those of the target that is loaded (fingerprint {asked[:12]}, not {fingerprint(model)[:12]})"
+            f"than those of the target that is loaded (fingerprint {str(asked)[:12]}, not {fingerprint(model)[:12]})"
         )

@@ -48,6 +48,11 @@ SIZES = {
     "attention_bias",
     "hidden_act",
 }
+# Set in heads that work as EAGLE-3 does; any other flag that is set may mean other equations.
+HARMLESS = {
+    *("use_cache", "use_aux_hidden_state", "tie_word_embeddings", "return_dict", "add_cross_attention"),
+    *("use_input_layernorm_in_first_layer", "use_last_layernorm", "has_lm_head"),
+}
 # Flags of relatives of EAGLE-3 that would need other equations: refused if they are set.
 UNKNOWN = {
     "mask_hidden": "a parallel head (P-EAGLE)",
@@ -55,7 +60,6 @@ UNKNOWN = {
     "mask_token_id": "a parallel head",
     "mlp_bias": "biases in the MLP",
     "use_mtp_layernorm": "an MTP head",
-    "sliding_window": "attention in a window",
     "use_sliding_window": "attention in a window",
 }
 
@@ -104,7 +108,7 @@ class _Reader:
     def format(self) -> Format:
         layout, nested = self._layout(), self._table("eagle_config")
         sizes = {**self.config, **self._table("transformer_layer_config")} if layout == "speculators" else self.config
-        self._refuse_relatives(nested)
+        self._refuse_relatives(nested, sizes)
         return Format(
             layout,
             {name: sizes[name] for name in sorted(SIZES & sizes.keys()) if sizes[name] is not None},
@@ -128,21 +132,26 @@ class _Reader:
                 raise ModelError(f"{self.path}: speculators_model_type is '{kind}'; only eagle3 heads are understood")
             return "speculators"
         names = self.config.get("architectures") or ["LlamaForCausalLM"]
-        if names[0] not in ARCHITECTURES:
+        name = names[0] if isinstance(names, list) else names
+        if not isinstance(name, str) or name not in ARCHITECTURES:
             known = ", ".join(ARCHITECTURES)
-            raise ModelError(f"{self.path}: architecture {names[0]} is not understood; known are {known}")
-        if "eagle_config" in self.config and names[0] == "LlamaForCausalLM":
+            raise ModelError(f"{self.path}: architecture {name} is not understood; known are {known}")
+        if "eagle_config" in self.config and name == "LlamaForCausalLM":
             return "ModelOpt"
-        return ARCHITECTURES[names[0]]
+        return ARCHITECTURES[name]
 
-    def _refuse_relatives(self, nested: Mapping[str, Any]) -> None:
+    def _refuse_relatives(self, nested: Mapping[str, Any], sizes: Mapping[str, Any]) -> None:
         if nested.get("use_aux_hidden_state") is False:
             raise ModelError(f"{self.path}: use_aux_hidden_state is false: an EAGLE-1 or -2 head, not EAGLE-3")
         for key, meaning in UNKNOWN.items():
-            if self.config.get(key) or nested.get(key):
+            if sizes.get(key) or nested.get(key):
                 raise ModelError(f"{self.path}: {key} is set, which means {meaning}; such heads are not supported")
-        if self.config.get("hidden_act", "silu") != "silu":
-            raise ModelError(f"{self.path}: hidden_act is {self.config['hidden_act']}; only silu is supported")
+        known = {*FLAGS, *SAME, *HARMLESS}
+        odd = [key for key, value in {**sizes, **nested}.items() if value is True and key not in known]
+        if odd:
+            raise ModelError(f"{self.path}: {odd[0]} is true, and what that means for a head is not known here")
+        if sizes.get("hidden_act", "silu") != "silu":
+            raise ModelError(f"{self.path}: hidden_act is {sizes['hidden_act']}; only silu is supported")
 
     def _flags(self, layout: str, nested: Mapping[str, Any]) -> dict[str, bool]:
         given = {**nested, **self.config}

@@ -169,6 +169,10 @@ class Eagle3Head(PreTrainedModel):  # type: ignore[misc]  # transformers ships n
             taps = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], -1)
         return self.fc(taps)  # type: ignore[no-any-return]
 
+    def blank_states(self, rows: int) -> Tensor:
+        """`(rows, d)` that mean nothing, in the form of what a pass reads."""
+        return self.norm.weight.new_zeros(rows, self.config.hidden_size)  # fc may be packed
+
     def carried(self, states: Tensor) -> Tensor:
         """What a pair hands on to the next drafted one, of its last layer's output `(…, d)`."""
         return self.norm(states) if self.shape.norm_output else states

@@ -59,9 +59,9 @@ def unroll(head: Eagle3Head, batch: Batch, steps: int) -> Iterator[Tensor]:
     positions = torch.arange(count, device=features.device)[None]
     read, _ = layer.inputs(features, head.embed_tokens(batch.ids[:, 1 : count + 1]))
     _, keys, values = attention.heads(read, head.rotation(positions, features.dtype))
-    seen = positions[:, None, :] <= batch.rows[:, :, None]  # (B, M, N)
+    rows = batch.rows.clamp(0, count - 1)  # padding sees a pair too: the gradients of a law over nothing are NaN
+    seen = positions[:, None, :] <= rows[:, :, None]  # (B, M, N)
     own: list[tuple[Tensor, Tensor]] = []
-    rows = batch.rows.clamp(0, count - 1)
     states = features.gather(1, rows[..., None].expand(-1, -1, features.shape[-1]))
     for step in range(steps):
         read, residual = layer.inputs(states, head.embed_tokens(batch.tokens(1 + step)))
@@ -87,7 +87,8 @@ def _attend(
     keys, values = (states[:, :, None] for states in stable)
     scores = (grouped @ keys.mT).masked_fill(~seen[:, None, None], -torch.inf)  # (B, K, G, M, N)
     later = [(grouped * key[:, :, None]).sum(-1, keepdim=True) for key, _ in own]
-    law = torch.cat([scores, *later], -1).float().softmax(-1).to(query.dtype)
+    wide = torch.promote_types(query.dtype, torch.float32)
+    law = torch.cat([scores, *later], -1).softmax(-1, wide).to(query.dtype)
     stable_law, *later_law = law.split([scores.shape[-1], *[1] * len(own)], -1)
     mixed: Tensor = stable_law @ values
     for weight, (_, value) in zip(later_law, own, strict=True):

@@ -24,6 +24,12 @@ class Reader:
     target: Target
     _gone: deque[SlotSequence] = field(factory=deque, init=False)
 
+    @classmethod
+    def over(cls, target: Target, rows: int) -> Reader:
+        """Ready for passes of up to `rows` rows of a sequence."""
+        target.warm_up(rows - 1)
+        return cls(target)
+
     def open(self, owner: Any) -> SlotSequence:
         """An empty row that lives as long as `owner`."""
         sequence: SlotSequence = self.target.open([0]).sequence

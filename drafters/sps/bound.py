@@ -53,7 +53,7 @@ class BoundSps:
         """The draft model on the target's backend; ModelError when it does not fit."""
         assert resources.backend is not None
         target, vocabulary = load(options, resources)
-        return cls(options, resources.backend, Reader(target), vocabulary)
+        return cls(options, resources.backend, Reader.over(target, max(CHUNK, options.top_k)), vocabulary)
 
     @property
     def emits(self) -> Emits:
@@ -70,6 +70,7 @@ class BoundSps:
 
     def begin(self, context: Context) -> Reading:
         """Nothing is read yet."""
+        self.reader.sweep()
         return Reading(Law.of(context, self.backend, self.vocabulary, self.options.shape()))
 
     def observe(self, state: Reading, step: Step) -> None:
@@ -79,15 +80,13 @@ class BoundSps:
         """Drafts for a batch."""
         self.reader.sweep()
         shape = self.options.shape()
-        sprouts = [Sprout.plant(r, r.state.law, shape, self._room(r.context)) for r in requests]
-        drafts = grow(self, sprouts)
-        for sprout in sprouts:
-            self._keep(sprout)
-        return drafts
+        return grow(self, [Sprout.plant(r, r.state.law, shape, self._room(r.context)) for r in requests])
 
     def _room(self, context: Context) -> int:
-        """Levels that the draft model has positions for."""
-        limit = self.reader.target.max_length
+        """Levels that the draft model has positions for; none where it has no embedding for one of the tokens."""
+        limit, size = self.reader.target.max_length, self.reader.target.vocab_size
+        if size < self.backend.vocab_size and context.tokens.max() >= size:
+            return 0
         return self.options.depth if limit is None else limit - len(context.tokens)
 
     def catch_up(self, requests: Sequence[DraftRequest]) -> list[Scores]:
@@ -103,25 +102,23 @@ class BoundSps:
             if len(tokens) - valid > CHUNK:
                 target.fill(state.sequence, tokens[valid:-1])
             feeds.append(Feed.run(tokens[state.sequence.length :], state.sequence.length))
-            state.read = tokens
         found = target.forward([r.state.sequence for r in requests], feeds)
         for request in requests:
-            request.state.sequence.length = len(request.context.tokens)
+            request.state.sequence.length, request.state.read = len(request.context.tokens), request.context.tokens
         return [scores.last() for scores in found]
 
     def extend(self, requests: Sequence[DraftRequest], feeds: Sequence[Feed]) -> list[Scores]:
-        """One pass over drafted nodes."""
-        return self.reader.target.forward([r.state.sequence for r in requests], feeds)
+        """One pass over drafted nodes. Those of a chain stand where they would if they were committed: they count."""
+        found = self.reader.target.forward([r.state.sequence for r in requests], feeds)
+        if self.options.top_k == 1:
+            for request, feed in zip(requests, feeds, strict=True):
+                request.state.sequence.length = feed.end
+                request.state.read = np.concatenate((request.state.read, feed.tokens))
+        return found
 
     def start(self, request: DraftRequest) -> int:
         """Behind all committed tokens."""
         return len(request.context.tokens)
-
-    def _keep(self, sprout: Sprout) -> None:
-        """A chain's nodes stand where they would if they were committed, so they stay until they are not."""
-        if sprout.shape.top_k == 1 and sprout.fed:
-            state = sprout.request.state
-            state.read = np.concatenate((state.read, [sprout.tokens[node] for node in sprout.fed]))
 
 
 def common_prefix(read: NDArray[np.int64], tokens: NDArray[np.int64]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,9 +12,11 @@ from torch import nn
 
 from draftmux.backends.taps import decoder_layers
 from draftmux.errors import ModelError
+from draftmux.models.parts import part_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from torch import Tensor
 
@@ -33,6 +34,8 @@ PLAIN: dict[str, tuple[Any, ...]] = {
     "fan_in_fan_out": (False, None),
     "trainable_token_indices": (None,),
     "lora_bias": (False, None),
+    "alora_invocation_tokens": (None,),
+    "init_lora_weights": (True, False, None, "gaussian", "orthogonal", "eva"),  # others change the base
 }
 
 
@@ -96,40 +99,49 @@ def _set_layers(base: Any, layers: nn.ModuleList) -> None:
 
 
 def read_adapter(source: str) -> Adapter:
-    """Read PEFT's two files from a folder or the hub; ModelError when they are missing or not plain LoRA."""
-    from safetensors.torch import load_file
-
-    paths = [_file(source, name) for name in (ADAPTER, WEIGHTS)]
-    config = json.loads(paths[0].read_text("utf-8"))
-    for key, allowed in PLAIN.items():
-        if config.get(key, allowed[0]) not in allowed:
-            raise ModelError(f"adapter '{source}': {key}: {config[key]} is not supported; only plain LoRA is")
-    rank, alpha = config["r"], config["lora_alpha"]
+    """Read PEFT's two files of a folder, a package or the hub; ModelError when they are not those of a plain LoRA."""
+    config_path, weights_path = (_file(source, name) for name in (ADAPTER, WEIGHTS))
+    scale = _scale(source, config_path)
     pairs: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in load_file(paths[1]).items():
+    for name, tensor in _tensors(source, weights_path).items():
         module, _, kind = name.removeprefix("base_model.model.").removesuffix(".weight").rpartition(".")
-        if kind not in ("lora_A", "lora_B"):
+        if kind not in ("lora_A", "lora_B") or tensor.ndim != 2:
             raise ModelError(f"adapter '{source}': tensor {name} is not of a plain LoRA")
         pairs.setdefault(module, {})[kind] = tensor
     half = [module for module, both in pairs.items() if len(both) < 2]
     if half:
         raise ModelError(f"adapter '{source}': {half[0]} has lora_A or lora_B alone; the file is incomplete")
-    scale = alpha / (rank**0.5 if config.get("use_rslora") else rank)
     return Adapter(source, {module: (both["lora_A"], both["lora_B"]) for module, both in pairs.items()}, scale)
 
 
 def _file(source: str, name: str) -> Path:
-    if Path(source).is_dir():
-        path = Path(source) / name
-        if path.is_file():
-            return path
+    path = part_file(source, name)
+    if path is None:
         raise ModelError(f"adapter folder {source} has no {name}; it is what PEFT's save_pretrained writes")
-    from transformers.utils import cached_file
+    return path
+
+
+def _scale(source: str, path: Path) -> float:
+    """What the product of A and B is multiplied by."""
+    try:
+        config = dict(json.loads(path.read_text("utf-8")))
+        rank, alpha = int(config["r"]), float(config["lora_alpha"])
+        scale = alpha / (rank**0.5 if config.get("use_rslora") else rank)
+    except (OSError, ValueError, TypeError, LookupError, ZeroDivisionError, RecursionError) as error:
+        raise ModelError(f"adapter '{source}': {path.name} is not PEFT's: {error!r}") from error
+    for key, allowed in PLAIN.items():
+        if config.get(key, allowed[0]) not in allowed:
+            raise ModelError(f"adapter '{source}': {key}: {config[key]} is not supported; only plain LoRA is")
+    return scale
+
+
+def _tensors(source: str, path: Path) -> dict[str, Tensor]:
+    from safetensors.torch import load_file
 
     try:
-        return Path(cached_file(source, name))
-    except OSError as error:
-        raise ModelError(f"adapter '{source}' is no folder, and {name} of it is not on the hub: {error}") from error
+        return load_file(path)
+    except Exception as error:  # foreign data
+        raise ModelError(f"adapter '{source}': {path.name} cannot be read: {error}") from error
 
 
 def _adapt(model: Any, adapter: Adapter, count: int) -> None:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
+from draftmux.arrays import frozen_view
 from draftmux.generation import Generation
-from draftmux.types import Context, frozen_view
+from draftmux.types import Context
 
 MakeContext = Callable[[ArrayLike], Context]
 

@@ -149,7 +149,7 @@ class GraphRunner:
     context: int = 4096
     exact: bool = False
     cache: SlotCache = field(init=False)
-    _graphs: dict[tuple[int, int, int], Captured] = field(factory=dict, init=False)
+    _graphs: dict[tuple[int, int, int, bool], Captured] = field(factory=dict, init=False)
     _version: int = field(default=-1, init=False)
     _memory: Any = field(default=None, init=False)
 
@@ -221,7 +221,7 @@ class GraphRunner:
             self._graphs.clear()
             self._memory = None  # a pool that no graph uses any more cannot be captured into
             self._version = self.cache.version
-        key = (first, len(feeds), rows)
+        key = (first, len(feeds), rows, feeds[0].states is None)
         if key not in self._graphs:
             if len(self._graphs) == MOST_GRAPHS:
                 del self._graphs[next(iter(self._graphs))]

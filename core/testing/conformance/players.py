@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from attrs import astuple, evolve, frozen
 
+from draftmux.arrays import frozen_view
 from draftmux.engine.guard import checked_choice, checked_drafts
 from draftmux.protocols import DraftRequest
 from draftmux.testing.conformance.scenes import Scene, Transcript, asks, described, record, said
 from draftmux.testing.drafters import RandomTree, TreeOracle
 from draftmux.testing.routers import RandomRouter
-from draftmux.types import Budget, Draft, frozen_view
+from draftmux.types import Budget, Draft
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

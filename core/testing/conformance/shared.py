@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve
 
+from draftmux.arrays import frozen_view
 from draftmux.protocols import lacking
 from draftmux.testing.conformance.players import Player, compare, play, play_together, transcripts
 from draftmux.testing.conformance.spies import Spied, generators_moved, undeclared, unpickled
-from draftmux.types import Needs, frozen_view
+from draftmux.types import Needs
 
 if TYPE_CHECKING:
     from draftmux.testing.conformance.subject import Subject

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from attrs import evolve, frozen
 
+from draftmux.arrays import frozen_view
 from draftmux.drafting import SequenceDrafter
 from draftmux.generation import Generation
 from draftmux.sampling import RuleContext, SamplingRule
@@ -18,7 +19,7 @@ from draftmux.testing.sampled import CHAINS, KINDS, SampledTree
 from draftmux.testing.targets import hash_law
 from draftmux.testing.toys import TOYS
 from draftmux.tree import ROOT
-from draftmux.types import Accepts, Budget, Context, Draft, Scores, frozen_view
+from draftmux.types import Accepts, Budget, Context, Draft, Scores
 
 if TYPE_CHECKING:
     from draftmux.sampling import Sampler

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from draftmux.arrays import frozen_view
 from draftmux.generation import Generation
-from draftmux.types import Context, frozen_view
+from draftmux.types import Context
 
 # The same examples in every run.
 settings.register_profile("draftmux-rest", derandomize=True, deadline=None)

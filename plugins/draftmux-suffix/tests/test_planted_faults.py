@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from attrs import define, evolve, field
 
+from draftmux.arrays import frozen_view
 from draftmux.generation import Generation
 from draftmux.protocols import DraftRequest, Resources
 from draftmux.testing.harness import assemble, serve
 from draftmux.testing.planted import Fault, Faults, check_caught
 from draftmux.testing.reference import Ask
 from draftmux.testing.targets import random_table, scripted, table_law
-from draftmux.types import Budget, Context, Draft, Step, frozen_view
+from draftmux.types import Budget, Context, Draft, Step
 
 pytest.importorskip("draftmux_suffix", reason="install it: pip install -e plugins/draftmux-suffix")
 

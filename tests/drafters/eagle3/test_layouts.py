@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ LAYOUTS = (
     speculators("input_norm", {"norm_before_fc": True}, more={"input_norm.weight": (96,)}),
     speculators("fc_norm", {"fc_norm": True, "architectures": ["Eagle3DraftModel"]}, more=TAP_NORMS),
     speculators("norm_output", {"norm_output": True}, norm_output=True),
-    speculators("two states", {IDS: [2, 7], "num_aux_hidden_states": 2}, reads=(2, 7), taps=2),
+    speculators("two states", {IDS: [2, 7], "num_aux_hidden_states": 2}, reads=(2, 7)),
     Layout(
         "SpecForge",
         {
@@ -160,3 +161,24 @@ def test_asked_again_before_the_next_step(
     monkeypatch.setattr(BoundEagle3, "propose", twice)
     plain = random_plain(layers=2)
     agree(LAYOUTS[0].write(tmp_path, plain, write), plain, **TREE)
+
+
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 128}
+BLEND = (128 / (2 * math.pi * 10) - 1) / 3  # of the second wave, whose length lies between 128 / 4 and 128
+
+
+@pytest.mark.parametrize(
+    ("scaling", "factors"),
+    [
+        (None, (1, 1, 1, 1)),
+        ({"rope_type": "linear", "factor": 4.0}, (0.25, 0.25, 0.25, 0.25)),
+        ({"type": "linear", "factor": 4.0}, (0.25, 0.25, 0.25, 0.25)),
+        ({"rope_type": "llama3", "factor": 8.0, **LLAMA3}, (1, (1 - BLEND) / 8 + BLEND, 1 / 8, 1 / 8)),
+    ],
+)
+def test_scaled_rotations(scaling: Any, factors: Any, random_plain: Any, write: Any, bind: Any, tmp_path: Path) -> None:
+    plain = random_plain()
+    config = {"architectures": LLAMA, **plain.config, "rope_theta": 10000.0, "rope_scaling": scaling}
+    _, bound = bind(write(tmp_path, config, plain.tensors))
+    expected = [factor * 10.0**-at for at, factor in enumerate(factors)]
+    assert bound.reader.target.model.frequencies.tolist() == pytest.approx(expected, rel=1e-6)

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 from attrs import define, field
 
-from draftmux.backends.masks import Feed
+from draftmux.arrays import frozen_view
 from draftmux.drafters.neural.growth import Sprout
 from draftmux.drafters.neural.laws import Law, Vocabulary
-from draftmux.drafters.neural.shape import Shape
 from draftmux.generation import Generation
 from draftmux.protocols import DraftRequest
 from draftmux.testing.targets import scripted
-from draftmux.types import Budget, Context, Draft, Scores, Tap, frozen_view
+from draftmux.types import Budget, Context, Draft, Scores, Tap
+
+if TYPE_CHECKING:
+    from draftmux.backends.masks import Feed
+    from draftmux.drafters.neural.shape import Shape
 
 Path = tuple[int, ...]
 Logits = Callable[[Path], Sequence[float]]

@@ -72,7 +72,7 @@ def test_q_is_the_law_of_the_request_at_every_node(book: Any, name: str) -> None
 @pytest.mark.parametrize("name", ["plain", "top_p", "frequency and presence"])
 def test_draws_follow_q(book: Any, name: str) -> None:
     """Pairs of drawn tokens over many seeds; the second's law is that after the first."""
-    law, draws = hash_law(6, SIZE), 1200
+    law, draws = hash_law(6, SIZE), 900
     counts: Counter[tuple[int, ...]] = Counter()
     chances: dict[tuple[int, ...], float] = {}
     by_the_book = Book(Toy(law, lambda prefix: (), SIZE, prompt=PROMPT), settings_of(name))
@@ -89,7 +89,7 @@ def test_draws_follow_q(book: Any, name: str) -> None:
     full = [pair for pair, chance in chances.items() if chance * draws >= 5]
     statistic = sum((counts[pair] - draws * chances[pair]) ** 2 / (draws * chances[pair]) for pair in full)
     freedom = len(full) - 1
-    assert freedom >= 5 and statistic < freedom + 4.5 * math.sqrt(2 * freedom) + 10
+    assert freedom >= 3 and statistic < freedom + 4.5 * math.sqrt(2 * freedom) + 10
 
 
 @pytest.mark.parametrize("name", [name for name in SETTINGS if "greedy" not in name])

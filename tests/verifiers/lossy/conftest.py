@@ -11,9 +11,10 @@ import pytest
 import torch
 from attrs import frozen
 
+from draftmux.arrays import frozen_view
 from draftmux.generation import Generation
 from draftmux.sampling import RuleContext, Sampler, SamplingRule
-from draftmux.types import Acceptance, Context, Draft, Scores, frozen_view
+from draftmux.types import Acceptance, Context, Draft, Scores
 
 Law = Sequence[float]
 

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from draftmux.arrays import frozen_view
 from draftmux.generation import Generation
 from draftmux.sampling import RuleContext, SamplingRule
 from draftmux.testing import strategies as some
@@ -19,7 +20,7 @@ from draftmux.testing.drafters import Corrupt
 from draftmux.testing.harness import Outcome, Trial, assemble, check_outcome, open_sequences, serve
 from draftmux.testing.reference import Ask
 from draftmux.testing.targets import MODELS, hash_law, model_law, scripted, tiny_target
-from draftmux.types import Context, Draft, Scores, frozen_view
+from draftmux.types import Context, Draft, Scores
 from draftmux.verifiers.exact_match import ExactMatch
 from draftmux.verifiers.lossy.aasd import Aasd
 from draftmux.verifiers.lossy.fly import Fly
