@@ -47,10 +47,11 @@ class Tap:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `LAYER.KIND`; ValueError when it is neither."""
-        match = re.fullmatch(r"(mid)?([+-]?[0-9]{1,5})?\.(\w+)", text)
-        if match is None or not (match[1] or match[2]) or match[3] not in TAP_KINDS:
+        match = re.fullmatch(r"(-?[0-9]{1,5}|mid([+-][0-9]{1,5})?)\.(\w+)", text)
+        if match is None or match[3] not in TAP_KINDS:
             raise ValueError(f"tap '{text}' is not LAYER.KIND with KIND one of {', '.join(TAP_KINDS)}")
-        return cls(int(match[2] or 0) + MIDDLE * bool(match[1]), match[3])  # type: ignore[arg-type]
+        layer = MIDDLE + int(match[2] or 0) if match[1].startswith("mid") else int(match[1])
+        return cls(layer, match[3])  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         return f"{self.name}.{self.kind}"

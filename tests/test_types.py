@@ -6,12 +6,12 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from draftmux.arrays import frozen_view
 from draftmux.errors import DraftError
-from draftmux.types import TAP_KINDS, UNLIMITED, Acceptance, Budget, Choice, Draft, Step, Tap
+from draftmux.types import MIDDLE, TAP_KINDS, UNLIMITED, Acceptance, Budget, Choice, Draft, Step, Tap
 
 sizes = st.integers(0, 8) | st.just(UNLIMITED)
 budgets = st.builds(Budget, sizes, sizes, sizes)
@@ -230,10 +230,23 @@ def test_a_budget_is_not_negative(name: str) -> None:
         Budget(**{name: -1})
 
 
-@given(st.integers(-(10**6), 10**6), st.sampled_from(TAP_KINDS))
+@given(st.integers(-(10**5) + 1, 10**5 - 1), st.sampled_from(TAP_KINDS))
 def test_a_tap_reads_what_it_writes(layer: int, kind: Any) -> None:
     assert str(Tap(layer, kind)) == f"{layer}.{kind}"
     assert Tap.parse(str(Tap(layer, kind))) == Tap(layer, kind)
+    middle = Tap(MIDDLE + layer, kind)
+    assert str(middle) == (f"mid{layer:+}.{kind}" if layer else f"mid.{kind}")
+    assert Tap.parse(str(middle)) == middle
+
+
+@given(st.integers(1, 100), st.data())
+def test_a_tap_counts_from_either_end_or_the_middle(layers: int, data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, layers - 1))
+    for layer in (index, index - layers, MIDDLE + index - layers // 2):
+        assert Tap(layer, "mlp_out").index(layers) == index
+    for layer in (layers, -layers - 1, MIDDLE - layers // 2 - 1, MIDDLE + layers):
+        with pytest.raises(ValueError, match=f"the target has layers 0 to {layers - 1}"):
+            Tap(layer, "mlp_out").index(layers)
 
 
 @given(st.text(max_size=12) | st.from_regex(r"[-+ ]?\w{0,3}[.]?(attn_out|resid|mlp_out)?\s?", fullmatch=True))
@@ -246,6 +259,7 @@ def test_a_tap_reads_what_it_writes(layer: int, kind: Any) -> None:
 def test_a_tap_is_ascii_layer_dot_kind_and_nothing_else(text: str) -> None:
     layer, dot, kind = text.partition(".")
     digits = layer.removeprefix("-")
+    assume(not layer.startswith("mid"))
     right = bool(dot) and digits.isascii() and digits.isdigit() and kind in TAP_KINDS
     if right:
         assert Tap.parse(text) == Tap(int(layer), kind)  # type: ignore[arg-type]

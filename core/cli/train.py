@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
+from click.core import ParameterSource
 
 from draftmux.cli.options import threads_option, use_threads
 from draftmux.drafters.eagle3.format import DEFAULT_TAPS
@@ -84,7 +84,14 @@ def answers(
 
 def command_line() -> str:
     """What was typed, for a model card."""
-    return shlex.join(["draftmux", *sys.argv[1:]])
+    context = click.get_current_context()
+    words = context.command_path.split()
+    for parameter in context.command.params:
+        if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
+            given = context.params[parameter.name or ""]
+            for value in given if isinstance(given, tuple) else (given,):
+                words += [parameter.opts[0], str(value)]
+    return shlex.join(words)
 
 
 @train.command()

@@ -11,11 +11,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import torch
-from attrs import frozen
-from transformers import LlamaConfig
 
 from draftmux.drafters.eagle3.format import CONFIG, Format, read_format
 from draftmux.drafters.eagle3.model import Eagle3Head, HeadShape, rotary
+from draftmux.drafters.eagle3.sizes import Fit, sizes
 from draftmux.drafters.neural.laws import Vocabulary
 from draftmux.drafters.neural.reader import host_of
 from draftmux.errors import ModelError
@@ -110,30 +109,10 @@ def _loaded(path: Path, load: Any) -> dict[str, Tensor]:
     return found
 
 
-@frozen(eq=False)
-class Fit:
-    """What of the target a head must fit, and may share."""
-
-    hidden_size: int
-    vocab_size: int
-    positions: int  # that the target was built for
-    taps: int
-    embedding: Any
-    output: Any
-
-    @classmethod
-    def of(cls, model: Any, taps: int) -> Fit:
-        """Of a loaded target."""
-        config = model.config.get_text_config(decoder=True)
-        own = (model.get_input_embeddings(), model.get_output_embeddings())
-        positions = getattr(config, "max_position_embeddings", None) or 0
-        return cls(config.hidden_size, config.vocab_size, positions, taps, *own)
-
-
 def build(source: str, form: Format, tensors: Mapping[str, Tensor], fit: Fit) -> tuple[Eagle3Head, Tensor | None]:
     """A head with all its weights, and the target's ids of its logits; ModelError naming what does not fit."""
     weights = dict(tensors)
-    config, shape = _sizes(source, form, weights, fit)
+    config, shape = sizes(source, form, weights, fit)
     ids = _ids(source, weights, fit.vocab_size)
     with torch.device("meta"):
         head = Eagle3Head(config, shape)
@@ -154,70 +133,6 @@ def build(source: str, form: Format, tensors: Mapping[str, Tensor], fit: Fit) ->
     head.load_state_dict(weights, strict=False, assign=True)  # what was left out is shared with the target
     _share(source, head, lent, fit, shape)
     return head, ids
-
-
-def _sizes(source: str, form: Format, weights: Mapping[str, Tensor], fit: Fit) -> tuple[LlamaConfig, HeadShape]:
-    """A config of the head's layers, by its tensors where they say it."""
-
-    def shape(name: str) -> tuple[int, ...]:
-        if name not in weights:
-            raise ModelError(f"head '{source}' ({form.layout} layout): missing tensor {name}")
-        if weights[name].ndim != 2:
-            raise ModelError(f"head '{source}': {name} is {tuple(weights[name].shape)}, it must be a matrix")
-        return tuple(weights[name].shape)
-
-    size, fused = shape("fc.weight")
-    width = form.target_hidden_size or fit.hidden_size
-    if width != fit.hidden_size or fused != fit.taps * width:
-        raise ModelError(
-            f"head '{source}' fuses {fused} numbers a position; {fit.taps} hidden states of this target are "
-            f"{fit.taps * fit.hidden_size}. It was trained for another target, or reads another number of states"
-        )
-    queries, inputs = shape("layers.0.self_attn.q_proj.weight")
-    if inputs != 2 * size:
-        raise ModelError(
-            f"head '{source}': its first q_proj reads {inputs} numbers; embedding and feature are {2 * size}"
-        )
-    heads = form.sizes.get("num_attention_heads")
-    if not isinstance(heads, int) or heads < 1 or queries % heads:
-        raise ModelError(f"head '{source}': num_attention_heads is {heads}, which does not divide {queries} queries")
-    head_dim = queries // heads
-    keys = shape("layers.0.self_attn.k_proj.weight")[0]
-    if keys < head_dim or keys % head_dim or queries % keys:
-        raise ModelError(f"head '{source}': its k_proj gives {keys} numbers, for {heads} query heads of {head_dim}")
-    if form.draft_vocab_size not in (None, len(weights.get("lm_head.weight", range(fit.vocab_size)))):
-        raise ModelError(
-            f"head '{source}': draft_vocab_size is {form.draft_vocab_size}, and lm_head is of another size"
-        )
-    layers = {int(match[1]) for name in weights if (match := re.match(r"layers\.(\d+)\.", name))}
-    vocabulary = shape("lm_head.weight")[0] if "lm_head.weight" in weights else fit.vocab_size
-    own = {
-        "hidden_size": size,
-        "head_dim": head_dim,
-        "num_hidden_layers": len(layers),
-        "num_key_value_heads": keys // head_dim,
-        "intermediate_size": shape("layers.0.mlp.gate_proj.weight")[0],
-        "vocab_size": shape("embed_tokens.weight")[0] if "embed_tokens.weight" in weights else fit.vocab_size,
-        "attention_bias": "layers.0.self_attn.q_proj.bias" in weights,
-        "tie_word_embeddings": False,
-        # Heads are trained on short texts and used on long ones: rotary positions go on.
-        "max_position_embeddings": max(fit.positions, form.sizes.get("max_position_embeddings") or 0) or 2048,
-    }
-    flags = {name: form.flags[name] for name in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")}
-    qk_norm = "layers.0.self_attn.q_norm.weight" in weights
-    shaped = HeadShape(width, vocabulary, taps=fit.taps, qk_norm=qk_norm, **flags)
-    return _config(source, {**form.sizes, **own}), shaped
-
-
-def _config(source: str, sizes: dict[str, Any]) -> LlamaConfig:
-    try:
-        config = LlamaConfig(**sizes)
-        rotary(config)
-    except Exception as error:  # transformers' own checks
-        raise ModelError(f"head '{source}': its config is not possible: {error}") from error
-    if config.rope_parameters.get("partial_rotary_factor", 1.0) != 1.0:
-        raise ModelError(f"head '{source}': partial_rotary_factor is set; only full rotation is supported")
-    return config
 
 
 def _ids(source: str, weights: dict[str, Tensor], size: int) -> Tensor | None:

@@ -146,6 +146,8 @@ class _Reader:
         for key, meaning in UNKNOWN.items():
             if sizes.get(key) or nested.get(key):
                 raise ModelError(f"{self.path}: {key} is set, which means {meaning}; such heads are not supported")
+        if sizes.get("sliding_window") and sizes.get("use_sliding_window", True):
+            raise ModelError(f"{self.path}: sliding_window is set; heads that attend in a window are not supported")
         known = {*FLAGS, *SAME, *HARMLESS}
         odd = [key for key, value in {**sizes, **nested}.items() if value is True and key not in known]
         if odd:

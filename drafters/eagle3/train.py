@@ -73,8 +73,12 @@ class Objective(nn.Module):
         self.head, self.recipe = head, recipe
         self.ids: Tensor
         self.output: Tensor
+        self.covered: Tensor
         self.register_buffer("ids", ids, persistent=False)
         self.register_buffer("output", model.get_output_embeddings().weight[ids].detach().float(), persistent=False)
+        covered = torch.zeros(model.config.get_text_config(decoder=True).vocab_size)
+        covered[ids] = 1
+        self.register_buffer("covered", covered, persistent=False)
         self.norm = _last_norm(model).float().requires_grad_(False)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -87,14 +91,17 @@ class Objective(nn.Module):
             numbers = (wanted.flatten().cumsum(0) - 1).view(wanted.shape)
         seen = Batch(batch.ids, taps, batch.rows, batch.answers)
         total = batch.states.new_zeros(())
-        hits = torch.full((self.recipe.unroll, *batch.rows.shape), -1, dtype=torch.int8)
+        hits = torch.full((self.recipe.unroll, *batch.rows.shape), -1, dtype=torch.int8, device=batch.rows.device)
         for step, states in enumerate(unroll(self.head, seen, self.recipe.unroll)):
             valid = batch.valid(step)
             if not valid.any():
                 break
             logits = self.head.lm_head(self.head.norm(states[valid])).float()
             law = laws[numbers.gather(1, batch.at(1 + step).clamp(max=numbers.shape[1] - 1))[valid]]
-            total = total - self.recipe.decay**step * (law * logits.log_softmax(-1)).sum(-1).mean()
+            # Restricted to the draft vocabulary, a law whose token is not in it says little.
+            weight = self.covered[batch.tokens(2 + step)[valid]]
+            loss = -(law * logits.log_softmax(-1)).sum(-1) * weight
+            total = total + self.recipe.decay**step * loss.sum() / weight.sum().clamp(min=1)
             found = self.ids[logits.detach().argmax(-1)] == batch.tokens(2 + step)[valid]
             hits[step][valid] = found.to(torch.int8)
         return total, hits

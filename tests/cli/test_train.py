@@ -1,0 +1,92 @@
+"""`draftmux train`: from prompts to a part that drafts, stopped and gone on with, and faults that say what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftmux.training.answers import read_samples, shards
+
+ANSWERS = ("--max-new-tokens", "8", "--batch", "4", "--held-out", "0.3", "--dtype", "float64")
+HEAD = ("--tap", "0.resid_post", "--tap", "1.resid_post", "--vocabulary", "40", "--steps", "3", "--unroll", "2")
+PIPELINE = """models:
+  target: {{source: {model}, dtype: float64}}
+drafters:
+  part: {{{part}, self_test: false}}
+generation: {{max_new_tokens: 12}}
+"""
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("\n".join(json.dumps({"prompt": f"Tell me {number}"}) for number in range(12)), "utf-8")
+    return path
+
+
+def test_a_head_is_trained_kept_and_drafts(model: Path, prompts: Path, tmp_path: Path, command: Any) -> None:
+    out = tmp_path / "head"
+    flags = ("--target", str(model), "--prompts", str(prompts), "--out", str(out), *ANSWERS, *HEAD)
+    first = command("train", "eagle3", *flags)
+    assert "12 of 12 prompts answered" in first.output
+    config = json.loads((out / "config.json").read_text("utf-8"))
+    assert config["speculators_model_type"] == "eagle3"
+    assert config["eagle_aux_hidden_state_layer_ids"] == [1, 2]
+    assert "train eagle3" in (out / "README.md").read_text("utf-8")
+    written = [path.stat().st_mtime_ns for path in shards(out / "work" / "answers")]
+    command("train", "eagle3", *flags)  # everything is there: nothing is answered or trained anew
+    assert [path.stat().st_mtime_ns for path in shards(out / "work" / "answers")] == written
+    pipeline = tmp_path / "pipeline.yaml"
+    pipeline.write_text(PIPELINE.format(model=model, part=f"use: eagle3, head: {out}, top_k: 1, depth: 2"), "utf-8")
+    found = command("run", str(pipeline), "--prompt", "Tell me", "--json")
+    assert json.loads(found.stdout)["metrics"]["drafted"] > 0
+
+
+def test_answers_hold_the_states_of_every_position(model: Path, prompts: Path, tmp_path: Path, command: Any) -> None:
+    out = tmp_path / "head"
+    command("train", "eagle3", "--target", str(model), "--prompts", str(prompts), "--out", str(out), *ANSWERS, *HEAD)
+    samples = [sample for path in shards(out / "work" / "answers") for sample in read_samples(path)]
+    assert len({sample.key for sample in samples}) == 12
+    for sample in samples:
+        assert sample.states.shape == (len(sample.ids) - 1, 3 * 16)
+        assert sample.prompt_length < len(sample.ids) <= sample.prompt_length + 8
+
+
+def test_answers_with_other_states_are_not_taken(model: Path, prompts: Path, tmp_path: Path, command: Any) -> None:
+    out = tmp_path / "head"
+    flags = ("train", "eagle3", "--target", str(model), "--prompts", str(prompts), "--out", str(out), *ANSWERS)
+    command(*flags, *HEAD)
+    found = command(*flags, "--tap", "0.resid_post", *HEAD[4:], code=1)
+    assert "holds answers with" in found.output
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft asks transformers
+def test_an_adapter_is_distilled_and_drafts(model: Path, prompts: Path, tmp_path: Path, command: Any) -> None:
+    pytest.importorskip("peft")
+    out = tmp_path / "adapter"
+    flags = ("--target", str(model), "--prompts", str(prompts), "--out", str(out), *ANSWERS)
+    command("train", "draft", *flags, "--layers", "1", "--rank", "2", "--steps", "3")
+    pipeline = tmp_path / "pipeline.yaml"
+    pipeline.write_text(PIPELINE.format(model=model, part=f"use: sps, layers: 1, adapter: {out}"), "utf-8")
+    ran = command("run", str(pipeline), "--prompt", "Tell me", "--json")
+    assert json.loads(ran.stdout)["metrics"]["drafted"] > 0
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ("--tap", "nowhere", 2, "--tap: tap 'nowhere' is not LAYER.KIND"),
+        ("--steps", "0", 2, "'steps' must be >= 1: 0"),
+        ("--prompts", "missing", 1, "'missing' is no file"),
+    ],
+)
+def test_faults_are_said_in_a_line(
+    model: Path, prompts: Path, tmp_path: Path, command: Any, fault: tuple[str, str, int, str]
+) -> None:
+    flag, value, code, said = fault
+    given = {"--target": str(model), "--prompts": str(prompts), "--out": str(tmp_path / "head"), flag: value}
+    found = command("train", "eagle3", *[part for pair in given.items() for part in pair], code=code)
+    assert said in " ".join(found.output.split())
