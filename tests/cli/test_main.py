@@ -30,7 +30,7 @@ def test_without_arguments_help_is_shown(command: Command) -> None:
 def test_every_command_explains_itself_and_every_option(name: str, command: Command) -> None:
     result = command(name, "--help")
     assert result.stdout.startswith(f"Usage: draftmux {name} ") or f" {name} " in result.stdout.splitlines()[0]
-    options = result.stdout.partition("Options:\n")[2].splitlines()
+    options = result.stdout.partition("Options:\n")[2].partition("\n\n")[0].splitlines()
     assert all(len(line.split("  ")) > 1 for line in options)
 
 

@@ -249,7 +249,9 @@ def growing_loses_what_was_there(patch: Any) -> None:
 @FAULTS.breaks(prefills_in_chunks)
 def every_chunk_of_a_prefill_starts_at_zero(patch: Any) -> None:
     original = Feed.run
-    patch.setattr(Feed, "run", lambda tokens, start: original(tokens, start if len(tokens) == 1 else 0))
+    patch.setattr(
+        Feed, "run", lambda tokens, start, states=None: original(tokens, start if len(tokens) == 1 else 0, states)
+    )
 
 
 # Taps.

@@ -154,7 +154,9 @@ def test_an_unknown_name_gets_a_suggestion_or_the_whole_list() -> None:
     found = discover([point("a", "draftmux.drafters")])
     with pytest.raises(PluginError, match=r"^unknown drafter 'pdl'; did you mean 'pld'\?$"):
         found.find("drafter", "pdl")
-    with pytest.raises(PluginError, match=r"^unknown drafter 'xyzzy'; there is context-copy, copyspec, merge, pld"):
+    with pytest.raises(
+        PluginError, match=r"^unknown drafter 'xyzzy'; there is context-copy, copyspec, eagle3, merge, pld, sps"
+    ):
         found.find("drafter", "xyzzy")
     with pytest.raises(PluginError, match=r"^unknown router 'fixed'; there is none$"):
         found.find("router", "fixed")
