@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from contextlib import contextmanager
 from threading import RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ from draftmux.protocols import Drafter, Resources, Router, Verifier, lacking
 from draftmux.types import AUTO, UNLIMITED, Budget
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from draftmux.config.spec import PipelineSpec, PluginSpec
     from draftmux.protocols import BoundBackend
     from draftmux.types import Tap
@@ -58,10 +61,15 @@ def shareable(spec: PipelineSpec, lender: PipelineSpec) -> bool:
     return same and set(wanted_taps(spec)) <= set(wanted_taps(lender))
 
 
+def fetch(spec: PipelineSpec) -> None:
+    """Let plugins download what their `needs` have to know; PluginError when one fails at it."""
+    for plugin in _users(spec):
+        with _set_up(type(plugin).__name__):
+            getattr(plugin, "fetch", lambda: None)()
+
+
 def bind_backend(spec: PipelineSpec) -> BoundBackend:
     """Load the target with the taps that the pipeline needs; ModelError when it cannot be had."""
-    for plugin in _users(spec):
-        getattr(plugin, "fetch", lambda: None)()
     backend: BoundBackend = spec.backend.plugin.bind(spec.models.get("target"), wanted_taps(spec))
     return backend
 
@@ -118,17 +126,24 @@ def _bind_drafters(spec: PipelineSpec, resources: Resources) -> dict[str, Any]:
 
 def _bind(plugin: PluginSpec, protocol: type, resources: Resources) -> Any:
     name = f"'{plugin.name}' (use: {plugin.use})"
-    try:
+    with _set_up(name):
         bound = plugin.plugin.bind(resources)
-    except DraftmuxError:
-        raise
-    except BaseException as error:  # SystemExit and panics of native extensions too
-        if from_outside(error):
-            raise
-        raise PluginError(f"{name} could not be set up:\n{traceback.format_exc()}") from error
     if missing := lacking(bound, protocol):
         raise PluginError(
             f"{name}: its `bind` returned a {type(bound).__name__}, which is no {protocol.__name__}: it lacks "
             f"{', '.join(missing)}; return a plugin that is ready, `self` for one"
         )
     return bound
+
+
+@contextmanager
+def _set_up(name: str) -> Iterator[None]:
+    """Around what a plugin does before it works."""
+    try:
+        yield
+    except DraftmuxError:
+        raise
+    except BaseException as error:  # SystemExit and panics of native extensions too
+        if from_outside(error):
+            raise
+        raise PluginError(f"{name} could not be set up:\n{traceback.format_exc()}") from error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, define, evolve
 
-from draftmux.binding import bind_backend, bind_parts, shareable
+from draftmux.binding import bind_backend, bind_parts, fetch, shareable
 from draftmux.config.faults import Faults, Place
 from draftmux.config.grammar import generation_shape
 from draftmux.config.load import read_pipeline
@@ -51,6 +51,7 @@ class Pipeline:
     @classmethod
     def build(cls, spec: PipelineSpec, share: Pipeline | None = None) -> Pipeline:
         """Bind every part. `share` lends its loaded target, when both want the same one."""
+        fetch(spec)
         lender = share.parts if share is not None and shareable(spec, share.spec) else None
         backend = lender.backend if lender is not None else bind_backend(spec)
         return cls(spec, bind_parts(spec, backend, lender), backend.tokenizer)

@@ -168,14 +168,16 @@ class SlotCache(Cache):  # type: ignore[misc]
         if rows <= self.rows and capacity <= self.capacity:
             return
         if rows > self.rows:
-            self.rows = max(rows, self.rows * 3 // 2)
-            self._reached += [0] * (self.rows - len(self._reached))
+            rows = max(rows, self.rows * 3 // 2)
         if capacity > self.capacity:
             # A quarter as much again, so that copying stays a constant share of the work.
-            self.capacity = -(-max(capacity, self.capacity * 5 // 4) // GRAIN) * GRAIN
-        self.version += 1
+            capacity = -(-max(capacity, self.capacity * 5 // 4) // GRAIN) * GRAIN
+        rows, capacity = max(rows, self.rows), max(capacity, self.capacity)
         for pool in self.pools:
-            pool.resize(self.rows, self.capacity)
+            pool.resize(rows, capacity)
+        self.rows, self.capacity = rows, capacity  # only now: where memory ran out, the next pass tries again
+        self._reached += [0] * (rows - len(self._reached))
+        self.version += 1
         for layer in self.slot_layers:
             layer.refresh()
 

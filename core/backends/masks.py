@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from attrs import field, frozen
+from torch.nn.utils.rnn import pad_sequence
 
 from draftmux import tree
 
@@ -36,6 +37,7 @@ class Feed:
     start: int
     before: NDArray[np.int64] = field(factory=lambda: np.zeros(0, dtype=np.int64))
     states: Tensor | None = None
+    whole: Feed | None = None  # rows of the same tree from the first on, these last, for passes that take no `before`
 
     @classmethod
     def run(cls, tokens: NDArray[np.int64], start: int, states: Tensor | None = None) -> Feed:
@@ -67,6 +69,15 @@ class Feed:
     def positions(self) -> NDArray[np.int64]:
         """Logical positions, `(n,)`."""
         return self.start + self.depths
+
+    def last(self, count: int) -> Feed:
+        """The last rows of a tree whose other rows are in the slots already."""
+        held = len(self.tokens) - count
+        if not held:
+            return self
+        own = slice(held, None)
+        states = None if self.states is None else self.states[own]
+        return Feed(self.tokens[own], self.depths[own], self.mask[own], self.start, self.depths[:held], states, self)
 
     def padded(self, width: int) -> Feed:
         """Rows repeated to `width`; a padding row sees itself and the prefix, and nobody sees it."""
@@ -115,3 +126,12 @@ def stacked_states(feeds: Sequence[Feed]) -> dict[str, Tensor]:
     """`states (rows, n, d)` of feeds of one width as a keyword argument; none for models that read tokens alone."""
     given = [feed.states for feed in feeds if feed.states is not None]
     return {"states": torch.stack(given)} if given else {}
+
+
+def own_rows(feeds: Sequence[Feed], states: Tensor) -> Tensor:
+    """`(rows, n, …)` of results `(rows, m, …)` of passes over `whole` where feeds have one: their own rows alone."""
+    if not any(feed.whole for feed in feeds):
+        return states
+    ends = [len((feed.whole or feed).tokens) for feed in feeds]
+    parts = [states[row, end - len(feed.tokens) : end] for row, (feed, end) in enumerate(zip(feeds, ends, strict=True))]
+    return pad_sequence(parts, batch_first=True)

@@ -161,8 +161,8 @@ class Target:
         """Prefill all tokens but the last, in chunks."""
         sequence = SlotSequence(len(self._open))
         self._open.append(sequence)
-        self.cache.reserve(len(self._open), len(tokens))  # at once: growing on the way would hold a second copy
         try:
+            self.cache.reserve(len(self._open), len(tokens))  # at once: growing on the way would hold a second copy
             return Opened(sequence, self.fill(sequence, np.asarray(tokens[:-1], dtype=np.int64)))
         except BaseException:
             self.close(sequence)

@@ -77,7 +77,7 @@ def answers(
     def backend() -> Any:
         return StaticBackend(self_check=False).bind(spec, taps)
 
-    for there in collect(backend, spec.source, taps, prompts, work / "answers", how):
+    for there in collect(backend, {"source": spec.source, "dtype": spec.dtype}, taps, prompts, work / "answers", how):
         click.echo(f"{there} of {len(prompts)} prompts answered", err=True)
     return split(work / "answers", prompts, how.held_out)
 
@@ -110,6 +110,8 @@ def eagle3(**given: Any) -> None:
         taps = tuple(Tap.parse(text) for text in given["taps"]) or DEFAULT_TAPS
     except ValueError as error:
         raise click.UsageError(f"--tap: {error}") from error
+    if odd := [str(tap) for tap in taps if tap.kind != "resid_post"] or len(set(taps)) < len(taps):
+        raise click.UsageError(f"--tap: a head's layout knows outputs of layers (resid_post), each once; got {odd}")
     train_head(_job(given, how), recipe, taps)
 
 

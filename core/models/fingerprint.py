@@ -1,4 +1,8 @@
-"""What trained parts know their target by: a hash of its embedding, in whatever format the target is loaded."""
+"""What trained parts know their target by: a hash of some of its weights, in whatever format it is loaded.
+
+It tells models apart that differ in the embedding or the last norm. A fine-tune that left both alone passes; what such
+a part is worth there, the drafters' test at load says.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,15 @@ ROWS = 1024  # of the embedding, evenly spread: enough to tell any two models ap
 
 
 def fingerprint(model: Any) -> str:
-    """Of a transformers model, as a hexadecimal number. bfloat16, float32 and packed weights give the same one."""
+    """Of a transformers model, as a hexadecimal number. bfloat16, float32 and packed weights give the same one.
+
+    float16 may not: its smallest numbers have fewer bits.
+    """
     weight = model.get_input_embeddings().weight.detach()
     chosen = torch.linspace(0, len(weight) - 1, min(ROWS, len(weight)), dtype=torch.float64).long()
     rows = weight[chosen.to(weight.device)].to(torch.bfloat16).cpu().contiguous()
+    norm = getattr(getattr(model, str(model.base_model_prefix), None), "norm", None)
+    if norm is not None:
+        rows = torch.cat((rows.flatten(), norm.weight.detach().to(torch.bfloat16).cpu().flatten()))
     shape = f"{type(model).__name__} {tuple(weight.shape)}".encode()
     return hashlib.sha256(shape + rows.view(torch.uint8).numpy().tobytes()).hexdigest()

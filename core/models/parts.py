@@ -37,6 +37,8 @@ def part_file(source: str, name: str, revision: str | None = None, download: boo
 
     ModelError when the part itself is not there.
     """
+    if Path(name).name != name:
+        raise ModelError(f"'{source}' names a file '{name}' outside of itself")
     folder = local_folder(source)
     if folder is not None:
         return folder / name if (folder / name).is_file() else None

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from draftmux.errors import RequestError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -21,6 +23,17 @@ STEP = 64  # samples whose lengths differ by less may share a batch
 def usable(samples: Sequence[Sample], sizes: Sizes) -> list[Sample]:
     """Samples with something to learn from: an answer of two tokens or more, and a prompt that leaves room for it."""
     return [s for s in samples if s.prompt_length >= 2 and min(len(s.ids), sizes.length) - s.prompt_length >= 2]
+
+
+def some_usable(samples: Sequence[Sample], sizes: Sizes) -> list[Sample]:
+    """The usable ones; RequestError when there are none."""
+    found = usable(samples, sizes)
+    if not found:
+        raise RequestError(
+            f"none of {len(samples)} answers can be learned from: within --length {sizes.length} a prompt must leave "
+            f"room for two tokens of its answer"
+        )
+    return found
 
 
 def batches(samples: Sequence[Sample], sizes: Sizes, seed: int, epoch: int) -> Iterator[list[Sample]]:

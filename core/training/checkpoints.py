@@ -1,4 +1,4 @@
-"""State of a training run as safetensors and JSON: parameters, AdamW's moments, the step. Nothing is pickled."""
+"""State of a training run in one safetensors file: parameters, AdamW's moments, and the step. Nothing is pickled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from draftmux.errors import RequestError
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-WEIGHTS, PROGRESS = "state.safetensors", "state.json"
+WEIGHTS = "state.safetensors"
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -27,23 +28,36 @@ def save(folder: Path, module: nn.Module, optimizer: torch.optim.AdamW, progress
         state = optimizer.state.get(parameter, {})
         tensors |= {f"{name}/{kind}": state[kind].contiguous() for kind in MOMENTS if kind in state}
     part = folder / f"{WEIGHTS}.partial"
-    save_file(tensors, part)
+    save_file(tensors, part, {"progress": json.dumps(progress)})
     part.replace(folder / WEIGHTS)
-    (folder / PROGRESS).write_text(json.dumps(progress, indent=1), "utf-8")
 
 
-def resume(folder: Path, module: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Any]:
-    """Put a kept state back; its progress, or {} if there is none. RequestError when it is of another model."""
-    if not (folder / PROGRESS).is_file() or not (folder / WEIGHTS).is_file():
+def resume(folder: Path, module: nn.Module, optimizer: torch.optim.AdamW, about: dict[str, Any]) -> dict[str, Any]:
+    """Put a kept state back; its progress, or {} if there is none. RequestError when it is not of this run.
+
+    `about` is what makes it this run, as `save` was told.
+    """
+    path = folder / WEIGHTS
+    if not path.is_file():
         return {}
-    progress: dict[str, Any] = json.loads((folder / PROGRESS).read_text("utf-8"))
-    tensors = load_file(folder / WEIGHTS)
+    try:
+        with safe_open(path, "pt") as file:
+            progress: dict[str, Any] = json.loads(file.metadata()["progress"])
+            names = list(file.keys())
+            tensors = {name: file.get_tensor(name) for name in names}
+    except Exception as error:  # a file of somebody else's, or a broken disk
+        raise RequestError(f"{path} cannot be read: {error}; remove it to begin anew") from error
+    if odd := [key for key, value in about.items() if progress.get(key) != value]:
+        raise RequestError(
+            f"{path} is of another run: {odd[0]} was {progress.get(odd[0])}, and is {about[odd[0]]} now; train into "
+            f"another folder, or remove it"
+        )
     for name, parameter in _trained(module).items():
         kept = tensors.get(name)
         if kept is None or kept.shape != parameter.shape:
             raise RequestError(
-                f"{folder / WEIGHTS} is of another model: {name} is {None if kept is None else tuple(kept.shape)}, not "
-                f"{tuple(parameter.shape)}; train into another folder, or remove this one"
+                f"{path} is of another model: {name} is {None if kept is None else tuple(kept.shape)}, not "
+                f"{tuple(parameter.shape)}; train into another folder, or remove it"
             )
         with torch.no_grad():
             parameter.copy_(kept)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from draftmux.errors import RequestError
 from draftmux.training.answers import Sample, answer, answer_to_disk, read_samples, shards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from draftmux.protocols import BoundBackend
@@ -20,26 +20,25 @@ if TYPE_CHECKING:
 
 def collect(
     open_backend: Callable[[], BoundBackend],
-    source: str,
+    settings: Mapping[str, Any],
     taps: tuple[Tap, ...],
     prompts: Sequence[Prompt],
     folder: Path,
     how: Answers,
 ) -> Iterator[int]:
-    """Answer to disk; yields how many answers are there. The target, `source`, is loaded only if some are missing.
+    """Answer to disk; yields how many answers are there. The target is loaded only if some are missing.
 
-    RequestError when the folder holds answers of another target, or with other states.
+    RequestError when the folder holds answers with other `settings` (of the target, say) or other states.
     """
-
     folder.mkdir(parents=True, exist_ok=True)
     about = folder / "about.json"
-    own = {"source": source, "taps": [str(tap) for tap in taps]}
-    if about.is_file() and json.loads(about.read_text("utf-8")) != own:
+    own = json.dumps({**settings, **how.kept, "taps": [str(tap) for tap in taps]}, sort_keys=True)
+    if about.is_file() and about.read_text("utf-8") != own:
         raise RequestError(
-            f"{folder} holds answers with {about.read_text('utf-8')}, and {json.dumps(own)} is asked for; train into "
-            f"another folder, or remove this one"
+            f"{folder} holds answers with {about.read_text('utf-8')}, and {own} is asked for; train into another "
+            f"folder, or remove this one"
         )
-    about.write_text(json.dumps(own), "utf-8")
+    about.write_text(own, "utf-8")
 
     def samples(missing: Sequence[Prompt]) -> Iterator[Sample]:
         if missing:

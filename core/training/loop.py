@@ -44,7 +44,7 @@ def fit(
     accelerator = Accelerator(mixed_precision=schedule.precision)
     trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=schedule.learning_rate, betas=(0.9, 0.95), weight_decay=0.0)
-    progress = resume(folder, objective, optimizer)
+    progress = resume(folder, objective, optimizer, about)
     figures: dict[str, Any] = progress.get("figures", {})
     module, optimizer = accelerator.prepare(objective, optimizer)
     running: list[float] = []

@@ -19,11 +19,21 @@ class Answers:
     """How the target answers prompts for training."""
 
     max_new_tokens: int = option("tokens of an answer at most", default=256, minimum=2)
-    sampled: float = option("share of prompts that are answered at `temperature`; the others greedily", default=0.25)
-    temperature: float = option("of those", default=0.7)
+    sampled: float = option(
+        "share of prompts that are answered at `temperature`; the others greedily", default=0.25, minimum=0, maximum=1
+    )
+    temperature: float = option("of those", default=0.7, minimum=1e-8)
     batch: int = option("answers generated at once", default=32, minimum=1)
-    held_out: float = option("share of prompts that are kept for evaluation, by their hash", default=0.05)
+    held_out: float = option(
+        "share of prompts that are kept for evaluation, by their hash", default=0.05, minimum=0, maximum=1
+    )
     answer_seed: int = option("of sampled answers", default=0)
+
+    @property
+    def kept(self) -> dict[str, float]:
+        """What an answer depends on."""
+        names = ("max_new_tokens", "sampled", "temperature", "answer_seed")
+        return {name: getattr(self, name) for name in names}
 
     def of(self, prompt: Prompt) -> Generation:
         """How one prompt is answered: which ones are sampled is up to their hash."""

@@ -137,12 +137,14 @@ class BoundEagle3:
                 f"eagle3 was told the states of {state.read + len(states)} positions of {len(tokens) - 1}; `observe` "
                 f"must be called after every step"
             )
-        features = self.reader.target.model.fuse(states)
-        following = tokens[state.read + 1 :]
-        early = len(following) - 1 if len(following) > CHUNK else 0
-        self.reader.target.fill(state.sequence, following[:early], features[:early])
-        state.pending = [states[early:]]  # until the pass is through
-        return Feed.run(following[early:], state.read, features[early:])
+        target = self.reader.target
+        while len(states) > CHUNK:  # what is read is let go: states of a long prompt are large
+            part = min(target.prefill_chunk, len(states) - 1)
+            target.fill(state.sequence, tokens[state.read + 1 :][:part], target.model.fuse(states[:part]))
+            states = states[part:]
+            state.pending = [states]
+        state.pending = [states]  # until the pass is through
+        return Feed.run(tokens[state.read + 1 :], state.read, target.model.fuse(states))
 
     @torch.inference_mode()
     def extend(self, requests: Sequence[DraftRequest], feeds: Sequence[Feed]) -> list[Scores]:

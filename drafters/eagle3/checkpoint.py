@@ -54,6 +54,12 @@ def load(options: Eagle3, backend: BoundBackend) -> tuple[Target, Vocabulary, tu
     _refuse_other_target(options, target.model)
     taps = tuple(options.taps) or form.taps
     head, ids = build(options.head, form, tensors, Fit.of(target.model, len(taps)))
+    unread = [tap for tap in taps if tap not in target.recorder.taps]
+    if unread or len(set(taps)) < len(taps):
+        raise ModelError(
+            f"head '{options.head}' reads {', '.join(map(str, taps))}; the target was loaded without "
+            f"{', '.join(map(str, unread)) or 'them, each once'}: load the pipeline on a target of its own"
+        )
     ids = None if ids is None else ids.to(target.device)
     log.info("%s: %s; %s", options.head, form, "; ".join(form.assumed) or "nothing assumed")
     head.place(target.device, target.model.dtype)
@@ -67,13 +73,18 @@ def read(source: str, revision: str | None = None) -> tuple[Format, dict[str, Te
     if config is None:
         raise ModelError(f"head '{source}' has no {CONFIG}; a head is a folder with {CONFIG} and {SAFE}")
     tensors: dict[str, Tensor] = {}
-    for name, tensor in _weights(source, revision).items():
-        for pattern, replacement in RENAMED:
-            name = re.sub(pattern, replacement, name)  # noqa: PLW2901
+    for given, tensor in _weights(source, revision).items():
+        name = _renamed(given)
         if name in tensors:
             raise ModelError(f"head '{source}' holds tensor {name} twice, under different prefixes")
         tensors[name] = tensor
     return read_format(config), tensors
+
+
+def _renamed(name: str) -> str:
+    for pattern, replacement in RENAMED:
+        name = re.sub(pattern, replacement, name)
+    return name
 
 
 def _weights(source: str, revision: str | None) -> dict[str, Tensor]:
@@ -182,7 +193,7 @@ def _refuse_other_target(options: Eagle3, model: Any) -> None:
     named = json.loads(config.read_text("utf-8")).get("draftmux") if config is not None else None
     named = named if isinstance(named, dict) else {}
     asked = named.get("target_fingerprint")
-    if asked is not None and str(asked) != fingerprint(model):
+    if asked is not None and model.dtype != torch.float16 and str(asked) != fingerprint(model):
         raise ModelError(
             f"head '{options.head}' was trained for {named.get('target', 'another target')}, whose weights are others "
             f"than those of the target that is loaded (fingerprint {str(asked)[:12]}, not {fingerprint(model)[:12]})"

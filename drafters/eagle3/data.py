@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from draftmux.drafters.eagle3.unroll import Batch
-from draftmux.training.batches import batches, padded, usable
+from draftmux.training.batches import padded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from draftmux.training.answers import Sample
     from draftmux.training.recipe import Sizes
-
-__all__ = ["batches", "collate", "draft_vocabulary", "usable"]
 
 
 def draft_vocabulary(samples: Sequence[Sample], size: int, vocab_size: int) -> torch.Tensor:

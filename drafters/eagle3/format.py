@@ -148,6 +148,9 @@ class _Reader:
                 raise ModelError(f"{self.path}: {key} is set, which means {meaning}; such heads are not supported")
         if sizes.get("sliding_window") and sizes.get("use_sliding_window", True):
             raise ModelError(f"{self.path}: sliding_window is set; heads that attend in a window are not supported")
+        positions = sizes.get("max_position_embeddings")
+        if positions is not None and (type(positions) is not int or positions < 1):
+            raise ModelError(f"{self.path}: max_position_embeddings must be a positive integer, got {positions!r}")
         known = {*FLAGS, *SAME, *HARMLESS}
         odd = [key for key, value in {**sizes, **nested}.items() if value is True and key not in known]
         if odd:

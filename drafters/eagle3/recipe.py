@@ -12,17 +12,19 @@ from draftmux.training.recipe import Schedule, Sizes
 class Recipe:
     """How a head is trained."""
 
-    vocabulary: int = option("tokens of the draft vocabulary: the most frequent of the answers", default=8192)
+    vocabulary: int = option(
+        "tokens of the draft vocabulary: the most frequent of the answers", default=8192, minimum=1
+    )
     steps: int = option("optimizer steps", default=2000, minimum=1)
     learning_rate: float = option("at its peak", default=5e-4)
     warmup: int = option("steps up to the peak; then cosine down to a tenth", default=100)
     unroll: int = option("steps of the training-time test", default=5, minimum=1)
     decay: float = option("weight of each further step", default=0.8)
     clip: float = option("norm that gradients are clipped to", default=0.5)
-    batch_tokens: int = option("tokens of a batch", default=2048)
-    length: int = option("tokens of a sample at most", default=1024)
-    intermediate: int = option("width of the head's MLP; 0: the target's", default=0)
-    precision: str = option("no or bf16, as accelerate says it", default="no")
+    batch_tokens: int = option("tokens of a batch", default=2048, minimum=1)
+    length: int = option("tokens of a sample at most", default=1024, minimum=4)
+    intermediate: int = option("width of the head's MLP; 0: the target's", default=0, minimum=0)
+    precision: str = option("number format of products", default="no", choices=("no", "bf16", "fp16"))
     seed: int = option("of initial weights and of the order of batches", default=0)
 
     @property

@@ -6,6 +6,7 @@ step s counts 0.8^s. What is reported of held-out prompts is what a chain would 
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,11 +14,12 @@ from attrs import asdict
 from torch import nn
 from transformers import LlamaConfig
 
-from draftmux.drafters.eagle3.data import batches, collate, draft_vocabulary, usable
+from draftmux.drafters.eagle3.data import collate, draft_vocabulary
 from draftmux.drafters.eagle3.export import Origin, export
 from draftmux.drafters.eagle3.model import Eagle3Head, HeadShape
 from draftmux.drafters.eagle3.unroll import Batch, unroll
 from draftmux.models.load import load_model
+from draftmux.training.batches import batches, some_usable, usable
 from draftmux.training.loop import Course, fit
 from draftmux.types import Tap
 
@@ -81,6 +83,12 @@ class Objective(nn.Module):
         self.register_buffer("covered", covered, persistent=False)
         self.norm = _last_norm(model).float().requires_grad_(False)
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What another run must have alike to go on with this one's weights: all but its length."""
+        kept = {name: value for name, value in asdict(self.recipe).items() if name != "steps"}
+        return {"recipe": kept, "vocabulary": hashlib.sha256(self.ids.cpu().numpy().tobytes()).hexdigest()}
+
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss, and whether the head's tokens are the answer's: `(steps, B, M)`, -1 where none is predicted."""
         width = self.output.shape[1]
@@ -122,7 +130,7 @@ def train(
 ) -> dict[str, Any]:
     """Train on the first samples, and report figures of the second, held out, ones; the last figures."""
     recipe = objective.recipe
-    learn, held = (usable(part, recipe.sizes) for part in samples)
+    learn, held = some_usable(samples[0], recipe.sizes), usable(samples[1], recipe.sizes)
 
     def epoch(number: int) -> Iterator[Batch]:
         return (collate(group, recipe.sizes) for group in batches(learn, recipe.sizes, recipe.seed, number))
@@ -130,7 +138,7 @@ def train(
     def figures(module: nn.Module, device: torch.device) -> dict[str, Any]:
         return evaluate(module, held, recipe, device)
 
-    return fit(objective, recipe.schedule, Course(epoch, figures, report, every), folder, {"recipe": asdict(recipe)})
+    return fit(objective, recipe.schedule, Course(epoch, figures, report, every), folder, objective.about)
 
 
 def evaluate(module: nn.Module, samples: Sequence[Sample], recipe: Recipe, device: torch.device) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Sprout:
     rows: list[Tensor] = field(factory=list)  # q of every node, if it was sampled
     frontier: list[int] = field(factory=list)  # nodes to pass over next
     fed: list[int] = field(factory=list)  # nodes that were passed over, in the order of their slots
-    carried: Tensor | None = None  # (frontier, d)
+    carried: list[Tensor] = field(factory=list)  # of every level that was passed over: (its nodes, d)
 
     @classmethod
     def plant(cls, request: DraftRequest, law: Law, shape: Shape, room: int) -> Sprout:
@@ -101,20 +101,19 @@ class Sprout:
         self.frontier = sorted(best) if level < self.levels else []
         if carry is not None and self.frontier:
             chosen = torch.tensor([places[node - before] for node in self.frontier], device=scores.logits.device)
-            self.carried = scores.taps[carry].index_select(0, chosen)
+            self.carried.append(scores.taps[carry].index_select(0, chosen))
 
     def feed(self, start: int) -> Feed:
         """The frontier as a feed whose first level stands at slot `start`; from now on it counts as fed."""
-        column = {node: at for at, node in enumerate((*self.fed, *self.frontier))}
-        mask = np.zeros((len(self.frontier), len(column)), dtype=np.bool_)
-        for row, node in enumerate(self.frontier):
-            mask[row, [column[other] for other in self.path(node)]] = True
-        depths, before = (
-            np.array([self.depth(node) - 1 for node in nodes], dtype=np.int64) for nodes in (self.frontier, self.fed)
-        )
-        tokens = np.array([self.tokens[node] for node in self.frontier], dtype=np.int64)
         self.fed += self.frontier
-        return Feed(tokens, depths, mask, start, before, self.carried)
+        column = {node: at for at, node in enumerate(self.fed)}
+        mask = np.zeros((len(self.fed), len(self.fed)), dtype=np.bool_)
+        for row, node in enumerate(self.fed):
+            mask[row, [column[other] for other in self.path(node)]] = True
+        depths = np.array([self.depth(node) - 1 for node in self.fed], dtype=np.int64)
+        tokens = np.array([self.tokens[node] for node in self.fed], dtype=np.int64)
+        states = torch.cat(self.carried) if self.carried else None
+        return Feed(tokens, depths, mask, start, states=states).last(len(self.frontier))
 
     def draft(self) -> Draft:
         """The best nodes within the budget; of a sampled chain all, since dropping drawn tokens would bias."""

@@ -38,7 +38,11 @@ def check_agreement(name: str, drafter: Any, resources: Resources) -> float | No
     generation = Generation(max_new_tokens=TOKENS, ignore_eos=True)
     for prompt in PROMPTS:
         scheduler.submit(tuple(encode(prompt, resources.tokenizer, generation)), generation)
-    metrics = [delta.result.metrics for delta in scheduler.run() if delta.result is not None]
+    metrics = []
+    for delta in scheduler.run():
+        if delta.error is not None:
+            raise delta.error
+        metrics += [] if delta.result is None else [delta.result.metrics]
     tried = sum(each.tried_at_depth[1] for each in metrics)
     accepted = sum(each.accepted_at_depth[1] for each in metrics)
     if not tried:

@@ -77,7 +77,7 @@ def first_layers(backend: Any, count: int, adapter: str | None = None) -> Any:
     if getattr(text, "layer_types", None):
         text.layer_types = text.layer_types[:count]
     own.config, base.config = config, text
-    _set_layers(base, nn.ModuleList(list(decoder_layers(model))[:count]))
+    _set_layers(base, nn.ModuleList(_unhooked(layer) for layer in list(decoder_layers(model))[:count]))
     if adapter is not None:
         _adapt(own, read_adapter(adapter), count)
     return own
@@ -90,6 +90,15 @@ def _own(module: Any) -> Any:
         twin.__dict__[table] = dict(module.__dict__[table])
     for hooks in ("_forward_hooks", "_forward_pre_hooks"):  # taps of the target are none of ours
         twin.__dict__[hooks] = type(module.__dict__[hooks])()
+    return twin
+
+
+def _unhooked(module: Any) -> Any:
+    """The same module without the target's taps, wherever below they hang."""
+    if not any(inner._forward_hooks or inner._forward_pre_hooks for inner in module.modules()):
+        return module
+    twin = _own(module)
+    twin._modules |= {name: child and _unhooked(child) for name, child in twin._modules.items()}
     return twin
 
 

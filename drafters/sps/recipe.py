@@ -19,9 +19,9 @@ class Recipe:
     learning_rate: float = option("at its peak", default=5e-4)
     warmup: int = option("steps up to the peak; then cosine down to a tenth", default=50)
     clip: float = option("norm that gradients are clipped to", default=1.0)
-    batch_tokens: int = option("tokens of a batch", default=2048)
-    length: int = option("tokens of a sample at most", default=1024)
-    precision: str = option("no or bf16, as accelerate says it", default="no")
+    batch_tokens: int = option("tokens of a batch", default=2048, minimum=1)
+    length: int = option("tokens of a sample at most", default=1024, minimum=4)
+    precision: str = option("number format of products", default="no", choices=("no", "bf16", "fp16"))
     seed: int = option("of initial weights and of the order of batches", default=0)
 
     @property

@@ -14,9 +14,10 @@ from attrs import asdict, frozen
 from torch import nn
 
 from draftmux.drafters.sps.layers import first_layers
+from draftmux.errors import RequestError
 from draftmux.models.fingerprint import fingerprint
 from draftmux.models.load import load_model
-from draftmux.training.batches import batches, padded, usable
+from draftmux.training.batches import batches, padded, some_usable
 from draftmux.training.loop import Course, fit
 from draftmux.types import Tap
 
@@ -94,9 +95,12 @@ class Distillation(nn.Module):
 
 def train_draft(job: Job, recipe: Recipe) -> None:
     """Collect answers with their states, train, and write the adapter."""
-    from peft import LoraConfig, get_peft_model
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise RequestError(f"this needs the package peft: pip install 'draftmux[train]' ({error})") from error
 
-    learn, held = (usable(part, recipe.sizes) for part in job.collect((LAST,)))
+    learn, held = (some_usable(part, recipe.sizes) for part in job.collect((LAST,)))
     model = load_model(job.spec).model.float()
     torch.manual_seed(recipe.seed)
     lora = LoraConfig(r=recipe.rank, lora_alpha=recipe.alpha, target_modules="all-linear", lora_dropout=0.0)
@@ -111,8 +115,9 @@ def train_draft(job: Job, recipe: Recipe) -> None:
         same, shared = (torch.cat(parts) for parts in zip(*found, strict=True))
         return {"agreement": float(same.mean()), "sampled_acceptance": float(shared.mean())}
 
+    about = {"recipe": {name: value for name, value in asdict(recipe).items() if name != "steps"}}
     course = Course(epoch, figures, job.report)
-    last = fit(Distillation(student, model), recipe.schedule, course, job.work, {"recipe": asdict(recipe)})
+    last = fit(Distillation(student, model), recipe.schedule, course, job.work, about)
     _export(job, student, fingerprint(model), recipe, last)
 
 

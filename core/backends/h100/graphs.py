@@ -18,7 +18,7 @@ from attrs import define, field, frozen
 
 from draftmux.backends.cache import Placement, SlotCache
 from draftmux.backends.h100.tree_attention import Workspace, ancestor_bits, tree_attention, write_slots
-from draftmux.backends.masks import Feed, stacked_states
+from draftmux.backends.masks import Feed, own_rows, stacked_states
 from draftmux.backends.static import attention
 from draftmux.backends.static.runner import SlotPass, merged, stacked
 from draftmux.errors import ModelError
@@ -196,7 +196,8 @@ class GraphRunner:
         if self.exact:  # a batch would be another shape
             found = [self._exactly(first + i, feed) for i, feed in enumerate(feeds)]
             return stacked([logits for logits, _ in found]), merged([taps for _, taps in found], stacked)
-        return self._padded(first, feeds)
+        logits, taps = self._padded(first, [feed.whole or feed for feed in feeds])  # the kernel takes whole trees
+        return own_rows(feeds, logits), {tap: own_rows(feeds, states) for tap, states in taps.items()}
 
     def _exactly(self, row: int, feed: Feed) -> tuple[Tensor, dict[Tap, Tensor]]:
         """Logits `(m, V)` and taps of one sequence in passes of one size. Columns are summed by slot, so a path of a

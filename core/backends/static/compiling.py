@@ -24,10 +24,12 @@ USUAL = (1, 8, 16)  # rows that eager and compiled passes are compared by: plain
 
 
 class Compiled:
-    """A model as a compiled call. The first call compiles it; ModelError when that fails."""
+    """A model as a compiled call. The first call compiles it; ModelError where that fails, or, if `optional`, no more
+    than the model."""
 
-    def __init__(self, model: Any) -> None:
-        self._name = type(model).__name__
+    def __init__(self, model: Any, optional: bool = False) -> None:
+        self._name, self._model = type(model).__name__, model
+        self._optional = optional
         self._call: Callable[..., Any] = torch.compile(model, dynamic=True)
         self._ready = False
 
@@ -38,6 +40,9 @@ class Compiled:
             with working("compiling the target: about a minute, and less from the second time on"):
                 found = self._call(**inputs)
         except Exception as error:  # a compiler that is missing, or one that cannot take the model
+            if self._optional:
+                self._call, self._ready = self._model, True
+                return self._call(**inputs)
             raise ModelError(
                 f"{self._name} could not be compiled: {' '.join(str(error).split())[:300]}. A C++ compiler must be "
                 f"installed; or set `backend: {{compile: false}}`"

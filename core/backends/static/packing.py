@@ -18,6 +18,8 @@ from draftmux.backends.static.joining import Joined, JoinedLinear, joint, reader
 from draftmux.errors import ModelError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
 ROWS = 64  # what weights are packed for; the layout serves fewer and more rows as well
@@ -112,13 +114,22 @@ def pack(model: nn.Module) -> None:
 
 
 def _replace(model: nn.Module) -> None:
-    replaced: dict[nn.Module, nn.Module] = {}
-    for group in readers_of_one(model, packable):
+    """Group by group, so that few weights are held twice at a time."""
+    places: dict[int, list[tuple[nn.Module, str]]] = {}
+    for parent in model.modules():
+        for name, child in parent.named_children():
+            if packable(child):
+                places.setdefault(id(child), []).append((parent, name))
+    groups = readers_of_one(model, packable)
+    while groups:
+        group = groups.pop()
         joined = Joined(PackedLinear(joint(group)), [layer.out_features for layer in group])
-        replaced |= {layer: JoinedLinear(layer, joined, index) for index, layer in enumerate(group)}
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if child in replaced:
-                setattr(parent, name, replaced[child])
-            elif packable(child):
-                setattr(parent, name, PackedLinear(child))
+        for index, layer in enumerate(group):
+            _put(places.pop(id(layer)), JoinedLinear(layer, joined, index))
+    for spots in places.values():
+        _put(spots, PackedLinear(getattr(*spots[0])))
+
+
+def _put(spots: Sequence[tuple[nn.Module, str]], module: nn.Module) -> None:
+    for parent, name in spots:
+        setattr(parent, name, module)

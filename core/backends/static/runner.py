@@ -14,7 +14,6 @@ from draftmux.backends.masks import Feed, attention_mask, stacked_states
 from draftmux.backends.static import attention
 from draftmux.backends.static.compiling import LEAST_ROWS, Compiled, seconds
 from draftmux.backends.static.exact import ExactPass
-from draftmux.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,12 +97,9 @@ class SlotRunner:
             return None
         self._chosen = True
         eager = curve_of("eager")
-        self.call = Compiled(self.model)
-        try:
-            compiled = curve_of("compiled")
-        except ModelError:  # there is no compiler here, or the model does not suit it
-            compiled = None
-        if compiled is not None and seconds(compiled) < seconds(eager):
+        self.call = Compiled(self.model, optional=True)
+        compiled = curve_of("compiled")
+        if seconds(compiled) < seconds(eager):
             return compiled
         self.call = self.model
         return eager

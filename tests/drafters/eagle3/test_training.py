@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from draftmux.backends.transformers.backend import TransformersBackend
-from draftmux.drafters.eagle3.data import batches, collate, draft_vocabulary, usable
+from draftmux.drafters.eagle3.data import collate, draft_vocabulary
 from draftmux.drafters.eagle3.drafter import Eagle3
 from draftmux.drafters.eagle3.export import Origin, export
 from draftmux.drafters.eagle3.format import DEFAULT_TAPS
@@ -30,6 +30,7 @@ from draftmux.routers.fixed import Fixed
 from draftmux.testing.harness import assemble, serve
 from draftmux.testing.reference import Ask
 from draftmux.training.answers import Sample
+from draftmux.training.batches import batches, usable
 from draftmux.training.recipe import Schedule, Sizes
 from draftmux.types import Budget
 
