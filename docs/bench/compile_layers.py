@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=2 python docs/bench/compile_layers.py
 
-One graph serves all layers if integers of modules are symbolic. Passes of 1, 8 and 16 rows, eager, by layers and whole,
+Integers of modules are symbolic, so that layers can share a graph. Passes of 1, 8 and 16 rows, eager, by layers and whole,
 take turns; prints how long each took to start, medians, and the median ratio to eager.
 """
 
