@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=2 python docs/bench/compile_layers.py
 
-Integers of modules are symbolic, so that layers can share a graph. Passes of 1, 8 and 16 rows, eager, by layers and whole,
-take turns; prints how long each took to start, medians, and the median ratio to eager.
+Integers of modules are symbolic, so that layers can share a graph. Passes of 1, 8 and 16 rows, eager, by layers and
+whole, take turns; prints how long each took to start, medians, and the median ratio to eager.
 """
 
 from __future__ import annotations
