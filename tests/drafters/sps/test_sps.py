@@ -89,6 +89,7 @@ def test_also_when_it_is_skipped_and_the_batch_changes(
     check_all_accepted(outcomes, serve(assemble(target), asked, max_batch=3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [{"depth": 5}, {"depth": 4, "top_k": 2, "max_nodes": 9}], ids=["chain", "tree"])
 def test_on_the_runner_of_h100(make_target: Any, make_sps: Any, shape: dict[str, int]) -> None:
     """Drafts of more levels than two stand on nodes that are in the slots already; two sequences of uneven length."""
