@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,13 @@ FAMILIES: Mapping[str, tuple[float, Callable[[random.Random], str]]] = {
 _TRIES = 1000
 
 
-def prompts(count: int, seed: int) -> Iterator[dict[str, Any]]:
+def prompts(count: int, seed: int, families: Sequence[str] = tuple(FAMILIES)) -> Iterator[dict[str, Any]]:
     """`count` different prompts, each one `{"id", "family", "messages"}`; the same ones for the same seed."""
     rng = random.Random(seed)
-    weights = [weight for weight, _ in FAMILIES.values()]
+    weights = [FAMILIES[family][0] for family in families]
     seen: set[str] = set()
     for _ in range(count):
-        family = rng.choices(list(FAMILIES), weights)[0]
+        family = rng.choices(families, weights)[0]
         text = _new(FAMILIES[family][1], rng, seen)
         seen.add(text)
         yield {"id": _id(text), "family": family, "messages": [{"role": "user", "content": text}]}
@@ -56,15 +56,23 @@ def _id(text: str) -> str:
 @click.option("--count", type=click.IntRange(min=1), default=6000, show_default=True, help="Number of prompts.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same prompts.")
 @click.option(
+    "--family",
+    "families",
+    type=click.Choice(list(FAMILIES)),
+    multiple=True,
+    default=tuple(FAMILIES),
+    help="Only prompts of this family; may be given more than once. All of them unless given.",
+)
+@click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     required=True,
     help="JSON Lines file to write.",
 )
-def main(count: int, seed: int, out: Path) -> None:
+def main(count: int, seed: int, families: tuple[str, ...], out: Path) -> None:
     """Write chat prompts to train drafting parts on, one JSON object a line."""
     with out.open("w", encoding="utf-8", newline="\n") as file:
-        for prompt in prompts(count, seed):
+        for prompt in prompts(count, seed, families):
             file.write(json.dumps(prompt, ensure_ascii=False) + "\n")
 
 
