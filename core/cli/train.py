@@ -57,6 +57,11 @@ def shared(command: Any) -> Any:
     for decorate in (
         threads_option,
         click.option("--dtype", default="auto", show_default=True, help="Number format of the target."),
+        click.option(
+            "--answers",
+            type=click.Path(file_okay=False, path_type=Path),
+            help="Folder of the target's answers, for several runs to share. Default: OUT/work/answers.",
+        ),
         click.option("--limit", type=click.IntRange(min=1), help="Only the first prompts."),
         click.option("--split", default="train", show_default=True, help="Of a data set on the hub."),
         click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write."),
@@ -68,18 +73,18 @@ def shared(command: Any) -> Any:
 
 
 def answers(
-    spec: ModelSpec, prompts: list[Prompt], work: Path, how: Answers, taps: tuple[Tap, ...]
+    spec: ModelSpec, prompts: list[Prompt], folder: Path, how: Answers, taps: tuple[Tap, ...]
 ) -> tuple[list[Sample], list[Sample]]:
     """The target's answers, generated where they are missing: to learn from, and held out."""
     from draftmux.backends.static.backend import StaticBackend
     from draftmux.training.collect import collect, split
 
-    def backend() -> Any:
-        return StaticBackend(self_check=False).bind(spec, taps)
+    def backend(kept: tuple[Tap, ...]) -> Any:
+        return StaticBackend(self_check=False).bind(spec, kept)
 
-    for there in collect(backend, {"source": spec.source, "dtype": spec.dtype}, taps, prompts, work / "answers", how):
+    for there in collect(backend, {"source": spec.source, "dtype": spec.dtype}, taps, prompts, folder, how):
         click.echo(f"{there} of {len(prompts)} prompts answered", err=True)
-    return split(work / "answers", prompts, how.held_out)
+    return split(folder, taps, prompts, how.held_out)
 
 
 def command_line() -> str:
@@ -134,7 +139,7 @@ def _job(given: dict[str, Any], how: Answers) -> Job:
 
     spec = ModelSpec(source=given["target"], dtype=given["dtype"])
     prompts = read_prompts(given["prompts"], given["split"], given["limit"])
-    collect = partial(answers, spec, prompts, given["out"] / "work", how)
+    collect = partial(answers, spec, prompts, given["answers"] or given["out"] / "work" / "answers", how)
     return Job(spec, given["out"], collect, told, f"{len(prompts)} of {given['prompts']}", command_line())
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -47,6 +47,14 @@ class Sample:
     ids: Tensor
     states: Tensor
     prompt_length: int
+
+    def of(self, columns: Sequence[int], taps: int) -> Sample:
+        """The same with the states of some of its `taps` taps only, in that order."""
+        if list(columns) == list(range(taps)):
+            return self
+        parts = self.states.chunk(taps, -1)  # views: what is mapped from a file stays there
+        states = parts[columns[0]] if len(columns) == 1 else torch.cat([parts[column] for column in columns], -1)
+        return evolve(self, states=states)
 
 
 @define(eq=False)
@@ -124,9 +132,9 @@ def answer(
 def answer_to_disk(
     folder: Path, prompts: Sequence[Prompt], samples_of: Callable[[Sequence[Prompt]], Iterator[Sample]]
 ) -> Iterator[int]:
-    """Write the answers to `prompts` that `folder` lacks; yields how many are there, now and after every shard."""
+    """Write the answers to `prompts` that `folder` lacks; yields how many it has of them, then and per shard."""
     folder.mkdir(parents=True, exist_ok=True)
-    there = {key for path in shards(folder) for key in _keys(path)}
+    there = {prompt.key for prompt in prompts} & {key for path in shards(folder) for key in _keys(path)}
     yield len(there)
     missing = [prompt for prompt in prompts if prompt.key not in there]
     pending: list[Sample] = []

@@ -1,4 +1,4 @@
-"""State of a training run in one safetensors file: parameters, AdamW's moments, and the step. Nothing is pickled."""
+"""State of a training run in one safetensors file: parameters, their moments, and the step. Nothing is pickled."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ from safetensors.torch import save_file
 from draftmux.errors import RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from torch import nn
 
+    Optimizers = Sequence[torch.optim.Optimizer]
+
 WEIGHTS = "state.safetensors"
-MOMENTS = ("exp_avg", "exp_avg_sq")
+MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")  # AdamW's, and Muon's
 
 
-def save(folder: Path, module: nn.Module, optimizer: torch.optim.AdamW, progress: dict[str, Any]) -> None:
+def save(folder: Path, module: nn.Module, optimizers: Optimizers, progress: dict[str, Any]) -> None:
     """Keep the trainable parameters of `module`, their moments, and `progress`, which holds the `step`."""
     tensors: dict[str, torch.Tensor] = {}
     for name, parameter in _trained(module).items():
         tensors[name] = parameter.detach().contiguous()
-        state = optimizer.state.get(parameter, {})
+        state = {kind: kept for each in optimizers for kind, kept in each.state.get(parameter, {}).items()}
         tensors |= {f"{name}/{kind}": state[kind].contiguous() for kind in MOMENTS if kind in state}
     part = folder / f"{WEIGHTS}.partial"
     save_file(tensors, part, {"progress": json.dumps(progress)})
     part.replace(folder / WEIGHTS)
 
 
-def resume(folder: Path, module: nn.Module, optimizer: torch.optim.AdamW, about: dict[str, Any]) -> dict[str, Any]:
+def resume(folder: Path, module: nn.Module, optimizers: Optimizers, about: dict[str, Any]) -> dict[str, Any]:
     """Put a kept state back; its progress, or {} if there is none. RequestError when it is not of this run.
 
     `about` is what makes it this run, as `save` was told.
@@ -61,10 +64,12 @@ def resume(folder: Path, module: nn.Module, optimizer: torch.optim.AdamW, about:
             )
         with torch.no_grad():
             parameter.copy_(kept)
+        own = next(each for each in optimizers if any(parameter is p for g in each.param_groups for p in g["params"]))
         moments = {kind: tensors[f"{name}/{kind}"] for kind in MOMENTS if f"{name}/{kind}" in tensors}
         if moments:
-            step = torch.tensor(float(progress["step"]))
-            optimizer.state[parameter] = {"step": step, **{k: t.to(parameter.device) for k, t in moments.items()}}
+            own.state[parameter] = {kind: tensor.to(parameter.device) for kind, tensor in moments.items()}
+        if "exp_avg" in moments:
+            own.state[parameter]["step"] = torch.tensor(float(progress["step"]))
     return progress
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftmux.errors import RequestError
 from draftmux.training.answers import Sample, answer, answer_to_disk, read_samples, shards
+from draftmux.types import Tap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,11 +16,12 @@ if TYPE_CHECKING:
     from draftmux.protocols import BoundBackend
     from draftmux.training.prompts import Prompt
     from draftmux.training.recipe import Answers
-    from draftmux.types import Tap
+
+ABOUT = "about.json"  # what all answers of a folder have alike
 
 
 def collect(
-    open_backend: Callable[[], BoundBackend],
+    open_backend: Callable[[tuple[Tap, ...]], BoundBackend],
     settings: Mapping[str, Any],
     taps: tuple[Tap, ...],
     prompts: Sequence[Prompt],
@@ -28,30 +30,45 @@ def collect(
 ) -> Iterator[int]:
     """Answer to disk; yields how many answers are there. The target is loaded only if some are missing.
 
-    RequestError when the folder holds answers with other `settings` (of the target, say) or other states.
+    A folder may hold more states than `taps`; RequestError when it lacks some, or has answers with other `settings` (of
+    the target, say).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    about = folder / "about.json"
-    own = json.dumps({**settings, **how.kept, "taps": [str(tap) for tap in taps]}, sort_keys=True)
-    if about.is_file() and about.read_text("utf-8") != own:
-        raise RequestError(
-            f"{folder} holds answers with {about.read_text('utf-8')}, and {own} is asked for; train into another "
-            f"folder, or remove this one"
-        )
-    about.write_text(own, "utf-8")
+    about = folder / ABOUT
+    own = {**settings, **how.kept, "taps": [str(tap) for tap in taps]}
+    if about.is_file():
+        there = json.loads(about.read_text("utf-8"))
+        if {**there, "taps": 0} != {**own, "taps": 0} or not set(own["taps"]) <= set(there["taps"]):
+            raise RequestError(
+                f"{folder} holds answers with {json.dumps(there)}, and {json.dumps(own)} is asked for; take another "
+                f"folder, or remove this one"
+            )
+    else:
+        about.write_text(json.dumps(own, sort_keys=True), "utf-8")
+    kept = _taps_of(folder)
 
     def samples(missing: Sequence[Prompt]) -> Iterator[Sample]:
         if missing:
-            yield from answer(open_backend(), taps, missing, how.of, how.batch)
+            yield from answer(open_backend(kept), kept, missing, how.of, how.batch)
 
     yield from answer_to_disk(folder, prompts, samples)
 
 
-def split(folder: Path, prompts: Sequence[Prompt], share: float, least: int = 1) -> tuple[list[Sample], list[Sample]]:
-    """Answers to `prompts` on disk: to learn from, and held out. RequestError when one of them has too few."""
+def split(
+    folder: Path, taps: Sequence[Tap], prompts: Sequence[Prompt], share: float, least: int = 1
+) -> tuple[list[Sample], list[Sample]]:
+    """Answers to `prompts` on disk, with the states of `taps`: to learn from, and held out. RequestError when one of
+    them has too few."""
+    there = _taps_of(folder)
+    columns = [there.index(tap) for tap in taps]
     held = {prompt.key for prompt in prompts if prompt.held_out(share)}
     wanted = {prompt.key for prompt in prompts}
-    found = [sample for path in shards(folder) for sample in read_samples(path) if sample.key in wanted]
+    found = [
+        sample.of(columns, len(there))
+        for path in shards(folder)
+        for sample in read_samples(path)
+        if sample.key in wanted
+    ]
     learn = [sample for sample in found if sample.key not in held]
     kept = [sample for sample in found if sample.key in held]
     if len(learn) < least or len(kept) < least:
@@ -60,3 +77,8 @@ def split(folder: Path, prompts: Sequence[Prompt], share: float, least: int = 1)
             f"give more prompts, or another --held-out"
         )
     return learn, kept
+
+
+def _taps_of(folder: Path) -> tuple[Tap, ...]:
+    """The states that the answers in `folder` have, in their order."""
+    return tuple(Tap.parse(text) for text in json.loads((folder / ABOUT).read_text("utf-8"))["taps"])

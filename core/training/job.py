@@ -30,5 +30,5 @@ class Job:
 
     @property
     def work(self) -> Path:
-        """Where answers and states of the run are kept."""
+        """Where the state of the run is kept."""
         return self.folder / "work"

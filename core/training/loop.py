@@ -1,4 +1,4 @@
-"""The loop that trains a part: AdamW, cosine, clipping, figures and a state kept at every report. Knows no method."""
+"""The loop that trains a part: rates, clipping, figures, a state kept at every report. Knows no method."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from attrs import frozen
 from torch import nn
 
 from draftmux.training.checkpoints import resume, save
+from draftmux.training.optimizers import optimizers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +35,8 @@ class Course:
 def fit(
     objective: nn.Module, schedule: Schedule, course: Course, folder: Path, about: dict[str, Any]
 ) -> dict[str, Any]:
-    """Train `objective`, whose call on a batch gives a loss first; the last figures.
+    """Train `objective`; the last figures. Its call on a batch, and on the share of the run that is done, gives a loss
+    first.
 
     A state is kept in `folder` at every report, and found there again. `about` is kept with it.
     """
@@ -43,27 +45,28 @@ def fit(
     folder.mkdir(parents=True, exist_ok=True)
     accelerator = Accelerator(mixed_precision=schedule.precision)
     trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=schedule.learning_rate, betas=(0.9, 0.95), weight_decay=0.0)
-    progress = resume(folder, objective, optimizer, about)
+    optimizers = optimizers_of(objective, schedule)
+    progress = resume(folder, objective, optimizers, about)
     figures: dict[str, Any] = progress.get("figures", {})
-    module, optimizer = accelerator.prepare(objective, optimizer)
+    module, *optimizers = accelerator.prepare(objective, *optimizers)
     running: list[float] = []
     for step, batch in enumerate(
         _own(course.epoch, progress.get("step", 0), schedule, accelerator), progress.get("step", 0)
     ):
-        for setting in optimizer.param_groups:
-            setting["lr"] = schedule.rate(step)
-        loss = module(batch.to(accelerator.device))[0]
+        for group in (group for each in optimizers for group in each.param_groups):
+            group["lr"] = schedule.rate(step) * group["share"]
+        loss = module(batch.to(accelerator.device), step / schedule.steps)[0]
         accelerator.backward(loss)
         accelerator.clip_grad_norm_(trained, schedule.clip)
-        optimizer.step()
-        optimizer.zero_grad()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
         running.append(float(loss.detach()))
         if (step + 1) % course.every == 0 or step + 1 == schedule.steps:
             figures = {"loss": sum(running) / len(running), **_held_out(module, course, accelerator.device)}
             running = []
             if accelerator.is_main_process:
-                save(folder, objective, optimizer, {"step": step + 1, "figures": figures, **about})
+                save(folder, objective, optimizers, {"step": step + 1, "figures": figures, **about})
                 course.report(step + 1, figures)
     return figures
 

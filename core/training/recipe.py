@@ -47,13 +47,14 @@ class Answers:
 
 @frozen
 class Schedule:
-    """Steps, rates and limits."""
+    """Steps, rates and limits. `optimizer`: `adamw`, or `muon`, which has AdamW beside it at a tenth of the rate."""
 
     steps: int
     learning_rate: float
     warmup: int
     clip: float
     precision: str = "no"
+    optimizer: str = "adamw"
 
     def rate(self, step: int) -> float:
         """The learning rate of a step: a ramp, then cosine down to a tenth."""

@@ -14,6 +14,7 @@ from attrs import asdict
 from torch import nn
 from transformers import LlamaConfig
 
+from draftmux.backends.taps import decoder_layers
 from draftmux.drafters.eagle3.data import collate, draft_vocabulary
 from draftmux.drafters.eagle3.export import Origin, export
 from draftmux.drafters.eagle3.model import Eagle3Head, HeadShape
@@ -24,7 +25,7 @@ from draftmux.training.loop import Course, fit
 from draftmux.types import Tap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from torch import Tensor
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 
 def new_head(model: Any, ids: Tensor, taps: int, recipe: Recipe) -> Eagle3Head:
-    """A head for `model`: the target's embedding (frozen), its last norm, its output rows of `ids`, the rest random."""
+    """A head for `model`, as near to it as can be, with draft vocabulary `ids`: its embedding (frozen), its last norm,
+    its output rows of `ids`, its last layer over the last tap; what is left is random."""
     text = model.config.get_text_config(decoder=True)
     names = ("hidden_size", "num_attention_heads", "num_key_value_heads", "rms_norm_eps", "max_position_embeddings")
     own = {name: getattr(text, name) for name in names if getattr(text, name, None) is not None}
@@ -55,12 +57,28 @@ def new_head(model: Any, ids: Tensor, taps: int, recipe: Recipe) -> Eagle3Head:
         for parameter in head.parameters():
             if parameter.ndim > 1:
                 nn.init.normal_(parameter, std=0.02)
+        nn.init.normal_(head.fc.weight, std=0.005)  # of thousands of inputs: little beside the last tap itself
     with torch.no_grad():
         head.embed_tokens.weight.copy_(model.get_input_embeddings().weight)
         head.lm_head.weight.copy_(model.get_output_embeddings().weight[ids])
         head.norm.weight.copy_(_last_norm(model).weight)
+        head.fc.weight[:, -text.hidden_size :] += torch.eye(text.hidden_size)
+        _begin_with(head.layers[0], decoder_layers(model)[-1].state_dict())
     head.embed_tokens.requires_grad_(False)
     return head
+
+
+def _begin_with(layer: nn.Module, given: Mapping[str, Tensor]) -> None:
+    """Copy what has the same name and shape. What reads embedding and feature side by side is given the feature's."""
+    given = {**given, "hidden_norm.weight": given.get("input_layernorm.weight", torch.empty(0))}
+    for name, parameter in layer.named_parameters():
+        found = given.get(name)
+        if found is None or name == "input_layernorm.weight":
+            continue
+        if found.shape == parameter.shape:
+            parameter.copy_(found)
+        elif found.ndim == 2 and (found.shape[0], 2 * found.shape[1]) == parameter.shape:
+            parameter[:, found.shape[1] :].copy_(found)
 
 
 def _last_norm(model: Any) -> Any:
@@ -89,7 +107,7 @@ class Objective(nn.Module):
         kept = {name: value for name, value in asdict(self.recipe).items() if name != "steps"}
         return {"recipe": kept, "vocabulary": hashlib.sha256(self.ids.cpu().numpy().tobytes()).hexdigest()}
 
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: Batch, done: float = 1.0) -> tuple[Tensor, Tensor]:
         """The loss, and whether the head's tokens are the answer's: `(steps, B, M)`, -1 where none is predicted."""
         width = self.output.shape[1]
         taps, last = batch.states[..., :-width], batch.states[..., -width:]
@@ -100,7 +118,7 @@ class Objective(nn.Module):
         seen = Batch(batch.ids, taps, batch.rows, batch.answers)
         total = batch.states.new_zeros(())
         hits = torch.full((self.recipe.unroll, *batch.rows.shape), -1, dtype=torch.int8, device=batch.rows.device)
-        for step, states in enumerate(unroll(self.head, seen, self.recipe.unroll)):
+        for step, states in enumerate(unroll(self.head, seen, self.recipe.unrolled(done))):
             valid = batch.valid(step)
             if not valid.any():
                 break

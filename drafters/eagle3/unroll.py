@@ -54,7 +54,7 @@ def unroll(head: Eagle3Head, batch: Batch, steps: int) -> Iterator[Tensor]:
     """The head's outputs `(B, M, d)` before the last norm, step by step. Heads of one layer only."""
     layer: Any = head.layers[0]
     attention = layer.self_attn
-    features = head.fuse(batch.states)  # (B, N, d)
+    features = head.fuse(batch.states).to(batch.states.dtype)  # (B, N, d); autocast would narrow the whole stream
     count = features.shape[1]
     positions = torch.arange(count, device=features.device)[None]
     read, _ = layer.inputs(features, head.embed_tokens(batch.ids[:, 1 : count + 1]))

@@ -76,7 +76,7 @@ class Distillation(nn.Module):
         self.base_name = str(model.base_model_prefix)
         self.teacher = [getattr(model, self.base_name).norm, model.get_output_embeddings()]  # not trained, not saved
 
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, batch: Batch, done: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
         """The loss; per predicted token whether both find the same one likeliest, and 1 - TV, `(n,)` each."""
         wanted = batch.answers[:, 1:]
         norm, output = self.teacher

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from draftmux.training.answers import read_samples, shards
 
@@ -58,9 +60,26 @@ def test_answers_hold_the_states_of_every_position(model: Path, prompts: Path, t
 def test_answers_with_other_states_are_not_taken(model: Path, prompts: Path, tmp_path: Path, command: Any) -> None:
     out = tmp_path / "head"
     flags = ("train", "eagle3", "--target", str(model), "--prompts", str(prompts), "--out", str(out), *ANSWERS)
-    command(*flags, *HEAD)
-    found = command(*flags, "--tap", "0.resid_post", *HEAD[4:], code=1)
-    assert "holds answers with" in found.output
+    command(*flags, *HEAD[2:])
+    for other in (("--tap", "0.resid_post", *HEAD[4:]), (*HEAD[2:], "--sampled", "1")):
+        found = command(*flags, *other, code=1)
+        assert "holds answers with" in found.output
+
+
+def test_runs_share_answers_whose_states_they_need_only_some_of(
+    model: Path, prompts: Path, tmp_path: Path, command: Any
+) -> None:
+    kept, outs = tmp_path / "kept", (tmp_path / "head", tmp_path / "again", tmp_path / "alone")
+    flags = ("--target", str(model), "--prompts", str(prompts), *ANSWERS)
+    command("train", "eagle3", *flags, "--answers", str(kept), "--out", str(outs[0]), *HEAD)
+    written = [path.stat().st_mtime_ns for path in shards(kept)]
+    taps = ("--tap", "1.resid_post", *HEAD[4:])
+    command("train", "eagle3", *flags, "--answers", str(kept), "--out", str(outs[1]), *taps)
+    command("train", "eagle3", *flags, "--out", str(outs[2]), *taps)
+    assert [path.stat().st_mtime_ns for path in shards(kept)] == written
+    assert not (outs[0] / "work" / "answers").exists()
+    first, second = (load_file(out / "model.safetensors") for out in outs[1:])
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft asks transformers

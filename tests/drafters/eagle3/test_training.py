@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import asdict
+from attrs import asdict, evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -31,11 +31,20 @@ from draftmux.testing.harness import assemble, serve
 from draftmux.testing.reference import Ask
 from draftmux.training.answers import Sample
 from draftmux.training.batches import batches, usable
+from draftmux.training.optimizers import optimizers_of
 from draftmux.training.recipe import Schedule, Sizes
 from draftmux.types import Budget
 
 RECIPE = Recipe(
-    vocabulary=24, steps=30, learning_rate=4e-3, warmup=5, unroll=3, batch_tokens=72, length=26, intermediate=24
+    vocabulary=24,
+    steps=30,
+    learning_rate=4e-3,
+    warmup=5,
+    unroll=3,
+    ramp=0.0,
+    batch_tokens=72,
+    length=26,
+    intermediate=24,
 )
 SIZES = st.builds(Sizes, length=st.integers(6, 40), tokens=st.integers(10, 100), steps=st.integers(1, 5))
 LENGTHS = st.lists(st.tuples(st.integers(4, 50), st.integers(1, 30)), min_size=1, max_size=6)
@@ -201,6 +210,38 @@ def test_the_loss_is_the_cross_entropy_with_the_targets_own_law(
                 terms.append(-(p * q.log()).sum())
         expected += 0.8**step * torch.stack(terms).mean()
     assert torch.isclose(loss, expected, rtol=1e-4)
+
+
+@given(unroll=st.integers(1, 9), ramp=st.floats(0, 1), shares=st.lists(st.floats(0, 1, exclude_max=True), max_size=9))
+def test_the_unrolling_grows_to_its_full_length_within_the_ramp(unroll: int, ramp: float, shares: list[float]) -> None:
+    recipe = Recipe(unroll=unroll, ramp=ramp)
+    found = [recipe.unrolled(done) for done in sorted(shares)]
+    assert found == sorted(found) and all(1 <= steps <= unroll for steps in found)
+    assert recipe.unrolled(ramp) == recipe.unrolled(1.0) == unroll
+    assert ramp == 0 or recipe.unrolled(0.0) == 1
+
+
+def test_a_new_head_begins_with_the_targets_last_layer(single: Any, objective: Callable[[], Objective]) -> None:
+    own, given = objective().head.layers[0].state_dict(), single.model.layers[-1].state_dict()
+    width = single.config.hidden_size
+    for name in ("q_proj", "k_proj", "v_proj"):
+        assert torch.equal(own[f"self_attn.{name}.weight"][:, width:], given[f"self_attn.{name}.weight"])
+    assert torch.equal(own["self_attn.o_proj.weight"], given["self_attn.o_proj.weight"])
+    assert torch.equal(own["hidden_norm.weight"], given["input_layernorm.weight"])
+    assert torch.equal(own["post_attention_layernorm.weight"], given["post_attention_layernorm.weight"])
+    assert torch.equal(own["input_layernorm.weight"], torch.ones(width))  # of the embedding: nothing to begin with
+
+
+def test_muon_has_the_matrices_between_states_and_adamw_the_rest(objective: Callable[[], Objective]) -> None:
+    made = objective()
+    names = {id(parameter): name for name, parameter in made.named_parameters()}
+    both = optimizers_of(made, RECIPE.schedule)
+    muon, adamw = ({names[id(p)] for group in each.param_groups for p in group["params"]} for each in both)
+    assert muon | adamw == {name for name, parameter in made.named_parameters() if parameter.requires_grad}
+    assert {"head.fc.weight", "head.layers.0.mlp.up_proj.weight"} <= muon
+    assert {"head.lm_head.weight", "head.norm.weight"} <= adamw
+    [only] = optimizers_of(made, evolve(RECIPE, optimizer="adamw").schedule)
+    assert len(only.param_groups[0]["params"]) == len(muon) + len(adamw)
 
 
 class StopError(Exception):

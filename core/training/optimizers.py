@@ -1,0 +1,44 @@
+"""The optimizers of a run: AdamW, or Muon for the matrices between hidden states and AdamW for what is left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from draftmux.errors import RequestError
+
+if TYPE_CHECKING:
+    from draftmux.training.recipe import Schedule
+
+VOCABULARY = ("embed_tokens", "lm_head")  # matrices with a row a token: not Muon's
+BESIDE_MUON = 0.1  # AdamW's rate where Muon has the schedule's
+
+
+def optimizers_of(module: nn.Module, schedule: Schedule) -> list[torch.optim.Optimizer]:
+    """For all trainable parameters of `module`; their groups' `share` times the schedule's rate is their own."""
+    named = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    if schedule.optimizer == "adamw":
+        return [_adamw(list(named.values()), schedule.learning_rate, 1.0)]
+    if not hasattr(torch.optim, "Muon"):
+        raise RequestError(f"optimizer muon needs torch 2.9 or later, this is {torch.__version__}; take adamw")
+    inner = {name for name, parameter in named.items() if _is_inner(name, parameter)}
+    # 2502.16982: steps scaled to the size of AdamW's, so that rates are alike for matrices of all shapes.
+    muon = torch.optim.Muon(
+        [{"params": [named[name] for name in inner], "share": 1.0}],
+        lr=schedule.learning_rate,
+        weight_decay=0.0,
+        adjust_lr_fn="match_rms_adamw",
+    )
+    rest = [parameter for name, parameter in named.items() if name not in inner]
+    return [muon, _adamw(rest, schedule.learning_rate, BESIDE_MUON)] if rest else [muon]
+
+
+def _is_inner(name: str, parameter: nn.Parameter) -> bool:
+    return parameter.ndim == 2 and not any(part in VOCABULARY for part in name.split("."))
+
+
+def _adamw(parameters: list[nn.Parameter], rate: float, share: float) -> torch.optim.Optimizer:
+    groups = [{"params": parameters, "share": share}]
+    return torch.optim.AdamW(groups, lr=rate * share, betas=(0.9, 0.95), weight_decay=0.0)
