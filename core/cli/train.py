@@ -14,8 +14,8 @@ from click.core import ParameterSource
 
 from draftmux.cli.options import threads_option, use_threads
 from draftmux.drafters.eagle3.format import DEFAULT_TAPS
-from draftmux.drafters.eagle3.recipe import Recipe as HeadRecipe
-from draftmux.drafters.sps.recipe import Recipe as DraftRecipe
+from draftmux.drafters.eagle3.recipe import HeadRecipe
+from draftmux.drafters.sps.recipe import DraftRecipe
 from draftmux.training.recipe import Answers
 from draftmux.types import Tap
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import asdict, frozen
 
 from draftmux.generation import Generation
 from draftmux.options import option
@@ -43,6 +43,40 @@ class Answers:
             temperature=self.temperature if sampled else 0.0,
             seed=self.answer_seed + int(prompt.key[:6], 16),
         )
+
+
+@frozen
+class Recipe:
+    """How a part is trained: options that all parts have. A subclass may have defaults of its own."""
+
+    steps: int = option("optimizer steps", default=1000, minimum=1)
+    optimizer: str = option(
+        "muon: for matrices, with AdamW at a tenth of the rate for the output layer and norms; adamw: for all",
+        default="adamw",
+        choices=("adamw", "muon"),
+    )
+    learning_rate: float = option("at its peak", default=5e-4)
+    warmup: int = option("steps up to the peak; then cosine down to a tenth", default=50)
+    clip: float = option("norm that gradients are clipped to", default=1.0)
+    batch_tokens: int = option("tokens of a batch", default=2048, minimum=1)
+    length: int = option("tokens of a sample at most", default=1024, minimum=4)
+    precision: str = option("number format of products", default="no", choices=("no", "bf16", "fp16"))
+    seed: int = option("of initial weights and of the order of batches", default=0)
+
+    @property
+    def sizes(self) -> Sizes:
+        """Of batches."""
+        return Sizes(self.length, self.batch_tokens)
+
+    @property
+    def schedule(self) -> Schedule:
+        """Of the loop."""
+        return Schedule(self.steps, self.learning_rate, self.warmup, self.clip, self.precision, self.optimizer)
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What another run must have alike to go on with this one's weights: all but its length."""
+        return {name: value for name, value in asdict(self).items() if name != "steps"}
 
 
 @frozen

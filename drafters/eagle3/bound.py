@@ -9,7 +9,7 @@ from attrs import define
 
 from draftmux.backends.masks import Feed
 from draftmux.drafters.eagle3.checkpoint import OUTPUT, load
-from draftmux.drafters.neural.growth import Sprout, grow
+from draftmux.drafters.neural.bound import BoundNeural
 from draftmux.drafters.neural.laws import Law
 from draftmux.drafters.neural.reader import Reader
 from draftmux.errors import PluginError
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
     from draftmux.backends.target import SlotSequence
     from draftmux.drafters.eagle3.drafter import Eagle3
-    from draftmux.drafters.neural.laws import Vocabulary
-    from draftmux.protocols import BoundBackend, DraftRequest, Resources
-    from draftmux.types import Context, Draft, Emits, Scores, Step
+    from draftmux.protocols import BoundBackend, DraftRequest
+    from draftmux.types import Context, Scores, Step
 
 CHUNK = 16  # pending pairs up to which sequences catch up in one common pass
 
@@ -54,13 +53,9 @@ class Pairs:
 
 
 @define(eq=False)
-class BoundEagle3:
+class BoundEagle3(BoundNeural):
     """A head at work. A pass reads what was committed since it last drafted, with the target's own states."""
 
-    options: Eagle3
-    backend: BoundBackend
-    reader: Reader
-    vocabulary: Vocabulary
     taps: tuple[Tap, ...]
     carry: Tap = OUTPUT
 
@@ -76,19 +71,6 @@ class BoundEagle3:
         """The target's states."""
         return Needs(taps=self.taps)
 
-    @property
-    def emits(self) -> Emits:
-        """As the options say."""
-        return self.options.emits
-
-    def uses(self) -> tuple[str, ...]:
-        """No other drafter."""
-        return ()
-
-    def bind(self, resources: Resources) -> BoundEagle3:
-        """Bound already."""
-        return self
-
     def begin(self, context: Context) -> Pairs:
         """Nothing is read yet; the prompt's states wait."""
         self.reader.sweep()
@@ -102,13 +84,7 @@ class BoundEagle3:
     def _joined(self, taps: Mapping[Tap, Tensor]) -> Tensor:
         return torch.cat([taps[tap] for tap in self.taps], -1)
 
-    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """Drafts for a batch."""
-        self.reader.sweep()
-        shape = self.options.shape()
-        return grow(self, [Sprout.plant(r, r.state.law, shape, self._room(r.context)) for r in requests])
-
-    def _room(self, context: Context) -> int:
+    def room(self, context: Context) -> int:
         """Levels that the head has positions for; none before there is a pair."""
         if len(context.tokens) < 2:
             return 0

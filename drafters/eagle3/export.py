@@ -6,19 +6,19 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import torch
-from attrs import frozen
 from safetensors.torch import save_file
 
 from draftmux.drafters.eagle3.format import CONFIG, IDS
-from draftmux.models.fingerprint import fingerprint
+from draftmux.training.card import write_card
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from torch import Tensor
 
     from draftmux.drafters.eagle3.model import Eagle3Head
+    from draftmux.training.card import Origin
     from draftmux.types import Tap
 
 CARD = """# EAGLE-3 head for {target}
@@ -30,30 +30,7 @@ decides. Its embedding is the target's and not in here.
 drafters:
   eagle: {{use: eagle3, head: {folder}}}
 ```
-
-- target: `{target}`, fingerprint `{fingerprint}`
-- hidden states: outputs after layers {ids}; draft vocabulary: {vocabulary} tokens
-- prompts: {prompts}
-- command: `{command}`
-
-Held-out prompts, {steps} optimizer steps, seed {seed}:
-
-| | |
-| --- | --- |
-{figures}
 """
-
-
-@frozen(eq=False)
-class Origin:
-    """What a card says of how a head came to be."""
-
-    target: str
-    model: Any
-    prompts: str
-    command: str
-    recipe: Mapping[str, Any]
-    figures: Mapping[str, Any]
 
 
 def export(folder: Path, head: Eagle3Head, ids: Tensor, taps: Sequence[Tap], origin: Origin) -> None:
@@ -69,7 +46,11 @@ def export(folder: Path, head: Eagle3Head, ids: Tensor, taps: Sequence[Tap], ori
     passed = [tap.index(layers) + 1 for tap in taps]
     config = _config(head, passed, origin)
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", "utf-8")
-    (folder / "README.md").write_text(_card(folder, config, origin), "utf-8")
+    facts = (
+        f"hidden states: outputs after layers {', '.join(map(str, passed))}",
+        f"draft vocabulary: {len(ids)} tokens",
+    )
+    write_card(folder, CARD.format(target=origin.target, folder=folder.name), origin, facts)
 
 
 def _config(head: Eagle3Head, passed: list[int], origin: Origin) -> dict[str, Any]:
@@ -97,29 +78,5 @@ def _config(head: Eagle3Head, passed: list[int], origin: Origin) -> dict[str, An
             "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 5}],
             "verifier": {"name_or_path": origin.target, "architectures": [type(origin.model).__name__]},
         },
-        "draftmux": {
-            "target": origin.target,
-            "target_fingerprint": fingerprint(origin.model),
-            "recipe": dict(origin.recipe),
-            "figures": dict(origin.figures),
-        },
+        "draftmux": origin.kept,
     }
-
-
-def _card(folder: Path, config: Mapping[str, Any], origin: Origin) -> str:
-    rows = []
-    for name, value in origin.figures.items():
-        text = ", ".join(f"{v:.3f}" for v in value) if isinstance(value, list) else f"{value:.3f}"
-        rows.append(f"| {name.replace('_', ' ')} | {text} |")
-    return CARD.format(
-        target=origin.target,
-        folder=folder.name,
-        fingerprint=config["draftmux"]["target_fingerprint"][:16],
-        ids=", ".join(map(str, config[IDS])),
-        vocabulary=config["draft_vocab_size"],
-        prompts=origin.prompts,
-        command=origin.command,
-        steps=origin.recipe["steps"],
-        seed=origin.recipe["seed"],
-        figures="\n".join(rows),
-    )

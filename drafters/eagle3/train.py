@@ -10,17 +10,17 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 import torch
-from attrs import asdict
 from torch import nn
 from transformers import LlamaConfig
 
 from draftmux.backends.taps import decoder_layers
 from draftmux.drafters.eagle3.data import collate, draft_vocabulary
-from draftmux.drafters.eagle3.export import Origin, export
+from draftmux.drafters.eagle3.export import export
 from draftmux.drafters.eagle3.model import Eagle3Head, HeadShape
 from draftmux.drafters.eagle3.unroll import Batch, unroll
 from draftmux.models.load import load_model
 from draftmux.training.batches import batches, some_usable, usable
+from draftmux.training.card import Origin
 from draftmux.training.loop import Course, fit
 from draftmux.types import Tap
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from draftmux.drafters.eagle3.recipe import Recipe
+    from draftmux.drafters.eagle3.recipe import HeadRecipe
     from draftmux.training.answers import Sample
     from draftmux.training.job import Job
     from draftmux.training.loop import Report
 
 
-def new_head(model: Any, ids: Tensor, taps: int, recipe: Recipe) -> Eagle3Head:
+def new_head(model: Any, ids: Tensor, taps: int, recipe: HeadRecipe) -> Eagle3Head:
     """A head for `model`, as near to it as can be, with draft vocabulary `ids`: its embedding (frozen), its last norm,
     its output rows of `ids`, its last layer over the last tap; what is left is random."""
     text = model.config.get_text_config(decoder=True)
@@ -88,7 +88,7 @@ def _last_norm(model: Any) -> Any:
 class Objective(nn.Module):
     """A head and what it learns from. `ids (K,)` are the draft vocabulary; the last tap is the target's last layer."""
 
-    def __init__(self, head: Eagle3Head, model: Any, ids: Tensor, recipe: Recipe) -> None:
+    def __init__(self, head: Eagle3Head, model: Any, ids: Tensor, recipe: HeadRecipe) -> None:
         super().__init__()
         self.head, self.recipe = head, recipe
         self.ids: Tensor
@@ -103,9 +103,8 @@ class Objective(nn.Module):
 
     @property
     def about(self) -> dict[str, Any]:
-        """What another run must have alike to go on with this one's weights: all but its length."""
-        kept = {name: value for name, value in asdict(self.recipe).items() if name != "steps"}
-        return {"recipe": kept, "vocabulary": hashlib.sha256(self.ids.cpu().numpy().tobytes()).hexdigest()}
+        """What makes a run this one."""
+        return {"recipe": self.recipe.kept, "vocabulary": hashlib.sha256(self.ids.cpu().numpy().tobytes()).hexdigest()}
 
     def forward(self, batch: Batch, done: float = 1.0) -> tuple[Tensor, Tensor]:
         """The loss, and whether the head's tokens are the answer's: `(steps, B, M)`, -1 where none is predicted."""
@@ -159,7 +158,7 @@ def train(
     return fit(objective, recipe.schedule, Course(epoch, figures, report, every), folder, objective.about)
 
 
-def evaluate(module: nn.Module, samples: Sequence[Sample], recipe: Recipe, device: torch.device) -> dict[str, Any]:
+def evaluate(module: nn.Module, samples: Sequence[Sample], recipe: HeadRecipe, device: torch.device) -> dict[str, Any]:
     """Of held-out samples: accuracy by step of the unrolling, and tokens a pass of chains of 4."""
     right, tried = torch.zeros(recipe.unroll), torch.zeros(recipe.unroll)
     lengths: list[Tensor] = []
@@ -177,12 +176,11 @@ def evaluate(module: nn.Module, samples: Sequence[Sample], recipe: Recipe, devic
 LAST = Tap(-1, "resid_post")  # what the target's own law is made of
 
 
-def train_head(job: Job, recipe: Recipe, taps: tuple[Tap, ...]) -> None:
+def train_head(job: Job, recipe: HeadRecipe, taps: tuple[Tap, ...]) -> None:
     """Collect answers with their states, train, and write the head."""
     samples = job.collect((*taps, LAST))
     model = load_model(job.spec).model
     ids = draft_vocabulary(samples[0], recipe.vocabulary, model.config.get_text_config(decoder=True).vocab_size)
     objective = Objective(new_head(model, ids, len(taps), recipe), model, ids, recipe)
     figures = train(objective, samples, job.work, job.report)
-    about = Origin(job.spec.source, model, job.prompts, job.command, asdict(recipe), figures)
-    export(job.folder, objective.head, ids, taps, about)
+    export(job.folder, objective.head, ids, taps, Origin.of(job, model, recipe, figures))

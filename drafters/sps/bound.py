@@ -8,7 +8,7 @@ import numpy as np
 from attrs import define, field
 
 from draftmux.backends.masks import Feed
-from draftmux.drafters.neural.growth import Sprout, grow
+from draftmux.drafters.neural.bound import BoundNeural
 from draftmux.drafters.neural.laws import Law
 from draftmux.drafters.neural.reader import Reader
 from draftmux.drafters.sps.model import load
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from draftmux.backends.target import SlotSequence
-    from draftmux.drafters.neural.laws import Vocabulary
     from draftmux.drafters.sps.drafter import Sps
-    from draftmux.protocols import BoundBackend, DraftRequest, Resources
-    from draftmux.types import Context, Draft, Emits, Scores, Step
+    from draftmux.protocols import DraftRequest, Resources
+    from draftmux.types import Context, Scores, Step
 
 CHUNK = 16  # pending tokens up to which sequences catch up in one common pass
 
@@ -38,13 +37,9 @@ class Reading:
 
 
 @define(eq=False)
-class BoundSps:
+class BoundSps(BoundNeural):
     """A draft model at work. A pass reads what was committed since it last drafted, however long that was ago."""
 
-    options: Sps
-    backend: BoundBackend
-    reader: Reader
-    vocabulary: Vocabulary
     carry: None = None
     needs: Needs = field(factory=Needs, init=False)
 
@@ -55,19 +50,6 @@ class BoundSps:
         target, vocabulary = load(options, resources)
         return cls(options, resources.backend, Reader.over(target, max(CHUNK, options.top_k)), vocabulary)
 
-    @property
-    def emits(self) -> Emits:
-        """As the options say."""
-        return self.options.emits
-
-    def uses(self) -> tuple[str, ...]:
-        """No other drafter."""
-        return ()
-
-    def bind(self, resources: Resources) -> BoundSps:
-        """Bound already."""
-        return self
-
     def begin(self, context: Context) -> Reading:
         """Nothing is read yet."""
         self.reader.sweep()
@@ -76,13 +58,7 @@ class BoundSps:
     def observe(self, state: Reading, step: Step) -> None:
         """Nothing to do: committed tokens are in the context."""
 
-    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """Drafts for a batch."""
-        self.reader.sweep()
-        shape = self.options.shape()
-        return grow(self, [Sprout.plant(r, r.state.law, shape, self._room(r.context)) for r in requests])
-
-    def _room(self, context: Context) -> int:
+    def room(self, context: Context) -> int:
         """Levels that the draft model has positions for; none where it has no embedding for one of the tokens."""
         limit, size = self.reader.target.max_length, self.reader.target.vocab_size
         if size < self.backend.vocab_size and context.tokens.max() >= size:

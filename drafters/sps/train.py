@@ -10,14 +10,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from attrs import asdict, frozen
+from attrs import frozen
 from torch import nn
 
 from draftmux.drafters.sps.layers import first_layers
 from draftmux.errors import RequestError
-from draftmux.models.fingerprint import fingerprint
 from draftmux.models.load import load_model
 from draftmux.training.batches import batches, padded, some_usable
+from draftmux.training.card import Origin, write_card
 from draftmux.training.loop import Course, fit
 from draftmux.types import Tap
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from draftmux.drafters.sps.recipe import Recipe
+    from draftmux.drafters.sps.recipe import DraftRecipe
     from draftmux.training.answers import Sample
     from draftmux.training.job import Job
 
@@ -41,16 +41,6 @@ only; the target stays as it is.
 drafters:
   draft: {{use: sps, layers: {layers}, adapter: {folder}}}
 ```
-
-- target: `{target}`, fingerprint `{fingerprint}`
-- prompts: {prompts}
-- command: `{command}`
-
-Held-out prompts, {steps} optimizer steps, seed {seed}:
-
-| | |
-| --- | --- |
-{figures}
 """
 
 
@@ -93,7 +83,7 @@ class Distillation(nn.Module):
         return loss, same.float(), shared
 
 
-def train_draft(job: Job, recipe: Recipe) -> None:
+def train_draft(job: Job, recipe: DraftRecipe) -> None:
     """Collect answers with their states, train, and write the adapter."""
     try:
         from peft import LoraConfig, get_peft_model
@@ -115,32 +105,19 @@ def train_draft(job: Job, recipe: Recipe) -> None:
         same, shared = (torch.cat(parts) for parts in zip(*found, strict=True))
         return {"agreement": float(same.mean()), "sampled_acceptance": float(shared.mean())}
 
-    about = {"recipe": {name: value for name, value in asdict(recipe).items() if name != "steps"}}
     course = Course(epoch, figures, job.report)
-    last = fit(Distillation(student, model), recipe.schedule, course, job.work, about)
-    _export(job, student, fingerprint(model), recipe, last)
+    last = fit(Distillation(student, model), recipe.schedule, course, job.work, {"recipe": recipe.kept})
+    _export(job, student, Origin.of(job, load_model(job.spec).model, recipe, last), recipe.layers)
 
 
-def _collated(samples: Sequence[Sample], recipe: Recipe) -> Batch:
+def _collated(samples: Sequence[Sample], recipe: DraftRecipe) -> Batch:
     ids, states, answers = padded(samples, recipe.sizes)
     return Batch(ids, states, answers)
 
 
-def _export(job: Job, student: Any, target: str, recipe: Recipe, figures: dict[str, Any]) -> None:
-    """PEFT's two files in bfloat16, and a model card. `target` is its fingerprint."""
+def _export(job: Job, student: Any, origin: Origin, layers: int) -> None:
+    """PEFT's two files in bfloat16, and a model card."""
     for config in student.peft_config.values():
         config.base_model_name_or_path, config.revision = job.spec.source, job.spec.revision
     student.to(torch.bfloat16).save_pretrained(job.folder)
-    rows = "\n".join(f"| {name.replace('_', ' ')} | {value:.3f} |" for name, value in figures.items())
-    card = CARD.format(
-        target=job.spec.source,
-        layers=recipe.layers,
-        folder=job.folder.name,
-        fingerprint=target[:16],
-        prompts=job.prompts,
-        command=job.command,
-        steps=recipe.steps,
-        seed=recipe.seed,
-        figures=rows,
-    )
-    (job.folder / "README.md").write_text(card, "utf-8")
+    write_card(job.folder, CARD.format(target=origin.target, layers=layers, folder=job.folder.name), origin)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import asdict, evolve
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -19,9 +19,9 @@ from torch import Tensor
 from draftmux.backends.transformers.backend import TransformersBackend
 from draftmux.drafters.eagle3.data import collate, draft_vocabulary
 from draftmux.drafters.eagle3.drafter import Eagle3
-from draftmux.drafters.eagle3.export import Origin, export
+from draftmux.drafters.eagle3.export import export
 from draftmux.drafters.eagle3.format import DEFAULT_TAPS
-from draftmux.drafters.eagle3.recipe import Recipe
+from draftmux.drafters.eagle3.recipe import HeadRecipe
 from draftmux.drafters.eagle3.train import LAST, Objective, chain_lengths, new_head, train
 from draftmux.drafters.eagle3.unroll import Batch, unroll
 from draftmux.generation import Generation
@@ -31,11 +31,12 @@ from draftmux.testing.harness import assemble, serve
 from draftmux.testing.reference import Ask
 from draftmux.training.answers import Sample
 from draftmux.training.batches import batches, usable
+from draftmux.training.card import Origin
 from draftmux.training.optimizers import optimizers_of
 from draftmux.training.recipe import Schedule, Sizes
 from draftmux.types import Budget
 
-RECIPE = Recipe(
+RECIPE = HeadRecipe(
     vocabulary=24,
     steps=30,
     learning_rate=4e-3,
@@ -214,7 +215,7 @@ def test_the_loss_is_the_cross_entropy_with_the_targets_own_law(
 
 @given(unroll=st.integers(1, 9), ramp=st.floats(0, 1), shares=st.lists(st.floats(0, 1, exclude_max=True), max_size=9))
 def test_the_unrolling_grows_to_its_full_length_within_the_ramp(unroll: int, ramp: float, shares: list[float]) -> None:
-    recipe = Recipe(unroll=unroll, ramp=ramp)
+    recipe = HeadRecipe(unroll=unroll, ramp=ramp)
     found = [recipe.unrolled(done) for done in sorted(shares)]
     assert found == sorted(found) and all(1 <= steps <= unroll for steps in found)
     assert recipe.unrolled(ramp) == recipe.unrolled(1.0) == unroll
@@ -281,7 +282,7 @@ def test_the_exported_head_drafts_what_the_trained_one_would(
 ) -> None:
     made = objective()
     figures = train(made, (samples, []), tmp_path / "work", lambda *_: None)
-    origin = Origin("org/tiny", single, "prompts", "a command", asdict(RECIPE), {**figures, "accuracy": [0.5, 0.25]})
+    origin = Origin("org/tiny", single, "prompts", "a command", RECIPE, {**figures, "accuracy": [0.5, 0.25]})
     export(tmp_path / "head", made.head, made.ids, DEFAULT_TAPS, origin)
     card = (tmp_path / "head" / "README.md").read_text()
     assert all(
