@@ -76,14 +76,18 @@ def answers(
     spec: ModelSpec, prompts: list[Prompt], folder: Path, how: Answers, taps: tuple[Tap, ...]
 ) -> tuple[list[Sample], list[Sample]]:
     """The target's answers, generated where they are missing: to learn from, and held out."""
+    from accelerate import PartialState
+
     from draftmux.backends.static.backend import StaticBackend
     from draftmux.training.collect import collect, split
 
     def backend(kept: tuple[Tap, ...]) -> Any:
         return StaticBackend(self_check=False).bind(spec, kept)
 
-    for there in collect(backend, {"source": spec.source, "dtype": spec.dtype}, taps, prompts, folder, how):
-        click.echo(f"{there} of {len(prompts)} prompts answered", err=True)
+    settings = {"source": spec.source, "dtype": spec.dtype}
+    with PartialState().main_process_first():  # under `accelerate launch`, one answers for all
+        for there in collect(backend, settings, taps, prompts, folder, how):
+            click.echo(f"{there} of {len(prompts)} prompts answered", err=True)
     return split(folder, taps, prompts, how.held_out)
 
 

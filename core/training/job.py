@@ -29,6 +29,13 @@ class Job:
     command: str = ""
 
     @property
+    def writes(self) -> bool:
+        """Whether this process is the one that writes, of several under `accelerate launch`."""
+        from accelerate import PartialState
+
+        return bool(PartialState().is_main_process)
+
+    @property
     def work(self) -> Path:
         """Where the state of the run is kept."""
         return self.folder / "work"

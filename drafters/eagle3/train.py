@@ -22,6 +22,7 @@ from draftmux.models.load import load_model
 from draftmux.training.batches import batches, some_usable, usable
 from draftmux.training.card import Origin
 from draftmux.training.loop import Course, fit
+from draftmux.training.teacher import Teacher, last_norm
 from draftmux.types import Tap
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def new_head(model: Any, ids: Tensor, taps: int, recipe: HeadRecipe) -> Eagle3He
     with torch.no_grad():
         head.embed_tokens.weight.copy_(model.get_input_embeddings().weight)
         head.lm_head.weight.copy_(model.get_output_embeddings().weight[ids])
-        head.norm.weight.copy_(_last_norm(model).weight)
+        head.norm.weight.copy_(last_norm(model).weight)
         head.fc.weight[:, -text.hidden_size :] += torch.eye(text.hidden_size)
         _begin_with(head.layers[0], decoder_layers(model)[-1].state_dict())
     head.embed_tokens.requires_grad_(False)
@@ -81,10 +82,6 @@ def _begin_with(layer: nn.Module, given: Mapping[str, Tensor]) -> None:
             parameter[:, found.shape[1] :].copy_(found)
 
 
-def _last_norm(model: Any) -> Any:
-    return getattr(model, model.base_model_prefix).norm
-
-
 class Objective(nn.Module):
     """A head and what it learns from. `ids (K,)` are the draft vocabulary; the last tap is the target's last layer."""
 
@@ -92,14 +89,12 @@ class Objective(nn.Module):
         super().__init__()
         self.head, self.recipe = head, recipe
         self.ids: Tensor
-        self.output: Tensor
         self.covered: Tensor
         self.register_buffer("ids", ids, persistent=False)
-        self.register_buffer("output", model.get_output_embeddings().weight[ids].detach().float(), persistent=False)
         covered = torch.zeros(model.config.get_text_config(decoder=True).vocab_size)
         covered[ids] = 1
         self.register_buffer("covered", covered, persistent=False)
-        self.norm = _last_norm(model).float().requires_grad_(False)
+        self.teacher = Teacher(model, ids)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -108,11 +103,11 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch, done: float = 1.0) -> tuple[Tensor, Tensor]:
         """The loss, and whether the head's tokens are the answer's: `(steps, B, M)`, -1 where none is predicted."""
-        width = self.output.shape[1]
+        width = self.head.shape.target_hidden_size
         taps, last = batch.states[..., :-width], batch.states[..., -width:]
         wanted = batch.answers[:, 1:]  # positions whose next token is of the answer
         with torch.no_grad():
-            laws = (self.norm(last[wanted]) @ self.output.T).softmax(-1)
+            laws = self.teacher(last[wanted]).softmax(-1)
             numbers = (wanted.flatten().cumsum(0) - 1).view(wanted.shape)
         seen = Batch(batch.ids, taps, batch.rows, batch.answers)
         total = batch.states.new_zeros(())
@@ -183,4 +178,5 @@ def train_head(job: Job, recipe: HeadRecipe, taps: tuple[Tap, ...]) -> None:
     ids = draft_vocabulary(samples[0], recipe.vocabulary, model.config.get_text_config(decoder=True).vocab_size)
     objective = Objective(new_head(model, ids, len(taps), recipe), model, ids, recipe)
     figures = train(objective, samples, job.work, job.report)
-    export(job.folder, objective.head, ids, taps, Origin.of(job, model, recipe, figures))
+    if job.writes:
+        export(job.folder, objective.head, ids, taps, Origin.of(job, model, recipe, figures))

@@ -19,6 +19,7 @@ from draftmux.models.load import load_model
 from draftmux.training.batches import batches, padded, some_usable
 from draftmux.training.card import Origin, write_card
 from draftmux.training.loop import Course, fit
+from draftmux.training.teacher import Teacher
 from draftmux.types import Tap
 
 if TYPE_CHECKING:
@@ -62,20 +63,17 @@ class Distillation(nn.Module):
 
     def __init__(self, student: Any, model: Any) -> None:
         super().__init__()
-        self.student = student
+        self.student, self.teacher = student, Teacher(model)
         self.base_name = str(model.base_model_prefix)
-        self.teacher = [getattr(model, self.base_name).norm, model.get_output_embeddings()]  # not trained, not saved
 
     def forward(self, batch: Batch, done: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
         """The loss; per predicted token whether both find the same one likeliest, and 1 - TV, `(n,)` each."""
         wanted = batch.answers[:, 1:]
-        norm, output = self.teacher
         inner = getattr(self.student, "base_model", self.student)
         inner = getattr(inner, "model", inner)
         states = getattr(inner, self.base_name)(input_ids=batch.ids[:, :-1], use_cache=False).last_hidden_state
-        logits = output(states[wanted]).float()
-        with torch.no_grad():
-            law = output(norm(batch.states[wanted].to(norm.weight.dtype))).float().softmax(-1)
+        logits = self.teacher.output(states[wanted])  # what it shares with the target is not passed for all the prompt
+        law = self.teacher(batch.states[wanted]).softmax(-1)
         loss = -(law * logits.log_softmax(-1)).sum(-1).mean()
         with torch.no_grad():
             same = logits.argmax(-1) == law.argmax(-1)
@@ -107,7 +105,8 @@ def train_draft(job: Job, recipe: DraftRecipe) -> None:
 
     course = Course(epoch, figures, job.report)
     last = fit(Distillation(student, model), recipe.schedule, course, job.work, {"recipe": recipe.kept})
-    _export(job, student, Origin.of(job, load_model(job.spec).model, recipe, last), recipe.layers)
+    if job.writes:
+        _export(job, student, Origin.of(job, load_model(job.spec).model, recipe, last), recipe.layers)
 
 
 def _collated(samples: Sequence[Sample], recipe: DraftRecipe) -> Batch:
