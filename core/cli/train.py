@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from draftmux.training.answers import Sample
     from draftmux.training.job import Job
     from draftmux.training.prompts import Prompt
+
+
+LONGEST = timedelta(days=14)  # that the others wait while one answers
 
 
 @click.group()
@@ -85,9 +90,11 @@ def answers(
         return StaticBackend(self_check=False).bind(spec, kept)
 
     settings = {"source": spec.source, "dtype": spec.dtype}
-    with PartialState().main_process_first():  # under `accelerate launch`, one answers for all
+    state = PartialState(timeout=LONGEST) if "RANK" in os.environ else PartialState()
+    if state.is_main_process:  # under `accelerate launch`, one answers for all
         for there in collect(backend, settings, taps, prompts, folder, how):
             click.echo(f"{there} of {len(prompts)} prompts answered", err=True)
+    state.wait_for_everyone()
     return split(folder, taps, prompts, how.held_out)
 
 
@@ -112,9 +119,11 @@ def command_line() -> str:
 def eagle3(**given: Any) -> None:
     """Train an EAGLE-3 head by training-time test, and write it in the layout of speculators."""
     from draftmux.drafters.eagle3.train import train_head
+    from draftmux.training.optimizers import check_optimizer
 
     use_threads(given["threads"])
     how, recipe = _taken(Answers, given), _taken(HeadRecipe, given)
+    check_optimizer(recipe.schedule)
     try:
         taps = tuple(Tap.parse(text) for text in given["taps"]) or DEFAULT_TAPS
     except ValueError as error:
@@ -130,9 +139,11 @@ def eagle3(**given: Any) -> None:
 def draft(**given: Any) -> None:
     """Distil a draft model: a LoRA, in PEFT's layout, on the target's first layers."""
     from draftmux.drafters.sps.train import train_draft
+    from draftmux.training.optimizers import check_optimizer
 
     use_threads(given["threads"])
     how, recipe = _taken(Answers, given), _taken(DraftRecipe, given)
+    check_optimizer(recipe.schedule)
     train_draft(_job(given, how), recipe)
 
 
@@ -149,8 +160,6 @@ def _job(given: dict[str, Any], how: Answers) -> Job:
 
 def told(step: int, figures: dict[str, Any]) -> None:
     """One line of progress."""
-    texts = [
-        f"{name} {', '.join(f'{v:.3f}' for v in value) if isinstance(value, list) else f'{value:.3f}'}"
-        for name, value in figures.items()
-    ]
-    click.echo(f"step {step}: {'; '.join(texts)}", err=True)
+    from draftmux.training.card import text_of
+
+    click.echo(f"step {step}: {'; '.join(f'{name} {text_of(value)}' for name, value in figures.items())}", err=True)

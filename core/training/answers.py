@@ -52,9 +52,11 @@ class Sample:
         """The same with the states of some of its `taps` taps only, in that order."""
         if list(columns) == list(range(taps)):
             return self
-        parts = self.states.chunk(taps, -1)  # views: what is mapped from a file stays there
-        states = parts[columns[0]] if len(columns) == 1 else torch.cat([parts[column] for column in columns], -1)
-        return evolve(self, states=states)
+        parts, first = self.states.tensor_split(taps, -1), columns[0]
+        if list(columns) == list(range(first, first + len(columns))):  # a view: what is mapped from a file stays there
+            width = parts[0].shape[1]
+            return evolve(self, states=self.states[:, first * width : (first + len(columns)) * width])
+        return evolve(self, states=torch.cat([parts[column] for column in columns], -1))
 
 
 @define(eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from draftmux.models.fingerprint import fingerprint
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @frozen(eq=False)
 class Origin:
-    """How a part came to be. `model` is the target as trained for, `figures` those of held-out prompts."""
+    """How a part came to be. `model` is the target, `figures` are those of held-out prompts."""
 
     target: str
     model: Any
@@ -26,6 +26,11 @@ class Origin:
     command: str
     recipe: Recipe
     figures: Mapping[str, Any]
+    fingerprint: str = field(init=False)
+
+    @fingerprint.default
+    def _of_weights(self) -> str:
+        return fingerprint(self.model)
 
     @classmethod
     def of(cls, job: Job, model: Any, recipe: Recipe, figures: Mapping[str, Any]) -> Origin:
@@ -34,10 +39,10 @@ class Origin:
 
     @property
     def kept(self) -> dict[str, Any]:
-        """For a config: the same, and the fingerprint of the target's weights."""
+        """For a config: what it is made for, and how."""
         return {
             "target": self.target,
-            "target_fingerprint": fingerprint(self.model),
+            "target_fingerprint": self.fingerprint,
             "recipe": {**self.recipe.kept, "steps": self.recipe.steps},
             "figures": dict(self.figures),
         }
@@ -45,9 +50,8 @@ class Origin:
 
 def write_card(folder: Path, head: str, origin: Origin, facts: Sequence[str] = ()) -> None:
     """`README.md`: `head` (title, what it is, how to draft with it), `facts`, where it is from, and its figures."""
-    kept = origin.kept
     lines = [
-        f"- target: `{origin.target}`, fingerprint `{kept['target_fingerprint'][:16]}`",
+        f"- target: `{origin.target}`, fingerprint `{origin.fingerprint[:16]}`",
         *(f"- {fact}" for fact in facts),
         f"- prompts: {origin.prompts}",
         f"- command: `{origin.command}`",
@@ -56,10 +60,11 @@ def write_card(folder: Path, head: str, origin: Origin, facts: Sequence[str] = (
         "",
         "| | |",
         "| --- | --- |",
-        *(f"| {name.replace('_', ' ')} | {_text(value)} |" for name, value in origin.figures.items()),
+        *(f"| {name.replace('_', ' ')} | {text_of(value)} |" for name, value in origin.figures.items()),
     ]
     (folder / "README.md").write_text("\n".join([head, *lines]) + "\n", "utf-8")
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A figure, or a list of them, for people."""
     return ", ".join(f"{each:.3f}" for each in value) if isinstance(value, list) else f"{value:.3f}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from draftmux.models.source import ModelSpec
@@ -28,6 +28,10 @@ class Job:
     prompts: str = ""
     command: str = ""
 
+    def about(self, taps: Sequence[Tap]) -> dict[str, Any]:
+        """What another run must have alike to go on with this one's weights, whatever it trains."""
+        return {"target": self.spec.source, "dtype": self.spec.dtype, "taps": [str(tap) for tap in taps]}
+
     @property
     def writes(self) -> bool:
         """Whether this process is the one that writes, of several under `accelerate launch`."""
@@ -37,5 +41,5 @@ class Job:
 
     @property
     def work(self) -> Path:
-        """Where the state of the run is kept."""
+        """Where the state of the run is kept, and its answers unless they have another folder."""
         return self.folder / "work"

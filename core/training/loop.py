@@ -35,8 +35,8 @@ class Course:
 def fit(
     objective: nn.Module, schedule: Schedule, course: Course, folder: Path, about: dict[str, Any]
 ) -> dict[str, Any]:
-    """Train `objective`; the last figures. Its call on a batch, and on the share of the run that is done, gives a loss
-    first.
+    """Train; the last figures. `objective(batch, done)` gives a tuple that begins with the loss; `done` is the share of
+    the run that is behind it.
 
     A state is kept in `folder` at every report, and found there again. `about` is kept with it.
     """

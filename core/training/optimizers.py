@@ -18,12 +18,11 @@ BESIDE_MUON = 0.1  # AdamW's rate where Muon has the schedule's
 
 def optimizers_of(module: nn.Module, schedule: Schedule) -> list[torch.optim.Optimizer]:
     """For all trainable parameters of `module`; their groups' `share` times the schedule's rate is their own."""
+    check_optimizer(schedule)
     named = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     if schedule.optimizer == "adamw":
         return [_adamw(list(named.values()), schedule.learning_rate, 1.0)]
-    if not hasattr(torch.optim, "Muon"):
-        raise RequestError(f"optimizer muon needs torch 2.9 or later, this is {torch.__version__}; take adamw")
-    inner = {name for name, parameter in named.items() if _is_inner(name, parameter)}
+    inner = [name for name, parameter in named.items() if _is_inner(name, parameter)]
     # 2502.16982: steps scaled to the size of AdamW's, so that rates are alike for matrices of all shapes.
     muon = torch.optim.Muon(
         [{"params": [named[name] for name in inner], "share": 1.0}],
@@ -33,6 +32,17 @@ def optimizers_of(module: nn.Module, schedule: Schedule) -> list[torch.optim.Opt
     )
     rest = [parameter for name, parameter in named.items() if name not in inner]
     return [muon, _adamw(rest, schedule.learning_rate, BESIDE_MUON)] if rest else [muon]
+
+
+def check_optimizer(schedule: Schedule) -> None:
+    """RequestError when this optimizer cannot be had; asked before a long run begins."""
+    if schedule.optimizer != "muon":
+        return
+    way_out = "take --optimizer adamw, at a tenth of the --learning-rate"
+    if not hasattr(torch.optim, "Muon"):
+        raise RequestError(f"--optimizer muon needs torch 2.9 or later, and this is {torch.__version__}; {way_out}")
+    if schedule.precision == "fp16":  # one gradient scale for two optimizers
+        raise RequestError(f"--optimizer muon does not go with --precision fp16; take bf16, or {way_out}")
 
 
 def _is_inner(name: str, parameter: nn.Parameter) -> bool:

@@ -45,16 +45,21 @@ class Answers:
         )
 
 
+def optimizer_option(default: str) -> Any:
+    """Of all parts; which one is better depends on the part."""
+    return option(
+        "muon: for matrices, with AdamW at a tenth of the rate for the output layer and norms; adamw: for all",
+        default=default,
+        choices=("adamw", "muon"),
+    )
+
+
 @frozen
 class Recipe:
     """How a part is trained: options that all parts have. A subclass may have defaults of its own."""
 
     steps: int = option("optimizer steps", default=1000, minimum=1)
-    optimizer: str = option(
-        "muon: for matrices, with AdamW at a tenth of the rate for the output layer and norms; adamw: for all",
-        default="adamw",
-        choices=("adamw", "muon"),
-    )
+    optimizer: str = optimizer_option("adamw")
     learning_rate: float = option("at its peak", default=5e-4)
     warmup: int = option("steps up to the peak; then cosine down to a tenth", default=50)
     clip: float = option("norm that gradients are clipped to", default=1.0)

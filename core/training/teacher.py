@@ -24,14 +24,12 @@ class Teacher(nn.Module):
 
     def __init__(self, model: Any, ids: Tensor | None = None) -> None:
         super().__init__()
-        output = model.get_output_embeddings()
+        self.norm = copy.deepcopy(last_norm(model)).float().requires_grad_(False)
         twin = copy.copy(model)
         twin._modules = dict(model._modules)
-        twin.set_output_embeddings(_rows(output, slice(None) if ids is None else ids))
+        twin.set_output_embeddings(_rows(model.get_output_embeddings(), slice(None) if ids is None else ids))
         setattr(twin, model.base_model_prefix, _Nothing())
-        self.norm = copy.deepcopy(last_norm(model)).float()
         self.twin = twin
-        self.requires_grad_(False)
 
     def output(self, normed: Tensor) -> Tensor:
         """`(n, d)` states after the last norm to `(n, K)` logits; gradients pass."""
@@ -39,8 +37,9 @@ class Teacher(nn.Module):
 
     @torch.no_grad()
     def forward(self, states: Tensor) -> Tensor:
-        """`(n, d)` states after the last layer to `(n, K)` logits."""
-        return self.output(self.norm(states.float()))
+        """`(n, d)` states after the last layer to `(n, K)` logits, in float32 under autocast too."""
+        with torch.autocast(states.device.type, enabled=False):
+            return self.output(self.norm(states.float()))
 
 
 class _Nothing(nn.Module):
@@ -55,9 +54,9 @@ def _rows(output: nn.Linear, ids: Tensor | slice) -> nn.Linear:
     """The rows of some tokens, in float32."""
     weight = output.weight.detach()[ids].float()
     own = nn.Linear(weight.shape[1], weight.shape[0], bias=output.bias is not None, device="meta")
-    own.weight = nn.Parameter(weight)
+    own.weight = nn.Parameter(weight, requires_grad=False)
     if output.bias is not None:
-        own.bias = nn.Parameter(output.bias.detach()[ids].float())
+        own.bias = nn.Parameter(output.bias.detach()[ids].float(), requires_grad=False)
     return own
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from draftmux.options import option
-from draftmux.training.recipe import Recipe, Sizes
+from draftmux.training.recipe import Recipe, Sizes, optimizer_option
 
 
 @frozen
@@ -13,11 +13,7 @@ class HeadRecipe(Recipe):
     """A head, its draft vocabulary, and how far it is unrolled."""
 
     steps: int = option("optimizer steps", default=2000, minimum=1)
-    optimizer: str = option(
-        "muon: for matrices, with AdamW at a tenth of the rate for the output layer and norms; adamw: for all",
-        default="muon",
-        choices=("adamw", "muon"),
-    )
+    optimizer: str = optimizer_option("muon")
     learning_rate: float = option("at its peak; for adamw, take a tenth", default=5e-3)
     vocabulary: int = option(
         "tokens of the draft vocabulary: the most frequent of the answers", default=8192, minimum=1
@@ -28,9 +24,9 @@ class HeadRecipe(Recipe):
     intermediate: int = option("width of the head's MLP; 0: the target's", default=0, minimum=0)
 
     @property
-    def sizes(self) -> Sizes:
-        """Of batches."""
-        return Sizes(self.length, self.batch_tokens, self.unroll)
+    def unrolled_sizes(self) -> Sizes:
+        """Of batches whose rows are unrolled."""
+        return evolve(self.sizes, steps=self.unroll)
 
     def unrolled(self, done: float) -> int:
         """Steps of the training-time test when that share of the run is done."""

@@ -1,7 +1,7 @@
 """Trains an EAGLE-3 head on the target's own answers by training-time test.
 
 The loss of a step is the cross entropy between the target's law, restricted to the draft vocabulary, and the head's;
-step s counts 0.8^s. What is reported of held-out prompts is what a chain would have had accepted from every place.
+step s counts decay^s. What is reported of held-out prompts is what a chain would have had accepted from every place.
 """
 
 from __future__ import annotations
@@ -11,75 +11,27 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from transformers import LlamaConfig
 
-from draftmux.backends.taps import decoder_layers
 from draftmux.drafters.eagle3.data import collate, draft_vocabulary
 from draftmux.drafters.eagle3.export import export
-from draftmux.drafters.eagle3.model import Eagle3Head, HeadShape
+from draftmux.drafters.eagle3.new_head import new_head
 from draftmux.drafters.eagle3.unroll import Batch, unroll
 from draftmux.models.load import load_model
 from draftmux.training.batches import batches, some_usable, usable
 from draftmux.training.card import Origin
 from draftmux.training.loop import Course, fit
-from draftmux.training.teacher import Teacher, last_norm
+from draftmux.training.teacher import Teacher
 from draftmux.types import Tap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from torch import Tensor
 
+    from draftmux.drafters.eagle3.model import Eagle3Head
     from draftmux.drafters.eagle3.recipe import HeadRecipe
     from draftmux.training.answers import Sample
     from draftmux.training.job import Job
-    from draftmux.training.loop import Report
-
-
-def new_head(model: Any, ids: Tensor, taps: int, recipe: HeadRecipe) -> Eagle3Head:
-    """A head for `model`, as near to it as can be, with draft vocabulary `ids`: its embedding (frozen), its last norm,
-    its output rows of `ids`, its last layer over the last tap; what is left is random."""
-    text = model.config.get_text_config(decoder=True)
-    names = ("hidden_size", "num_attention_heads", "num_key_value_heads", "rms_norm_eps", "max_position_embeddings")
-    own = {name: getattr(text, name) for name in names if getattr(text, name, None) is not None}
-    config = LlamaConfig(
-        **own,
-        vocab_size=text.vocab_size,
-        head_dim=getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads,
-        intermediate_size=recipe.intermediate or text.intermediate_size,
-        num_hidden_layers=1,
-        rope_parameters=dict(text.rope_parameters),
-        tie_word_embeddings=False,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
-        head = Eagle3Head(config, HeadShape(text.hidden_size, len(ids), taps=taps))
-        for parameter in head.parameters():
-            if parameter.ndim > 1:
-                nn.init.normal_(parameter, std=0.02)
-        nn.init.normal_(head.fc.weight, std=0.005)  # of thousands of inputs: little beside the last tap itself
-    with torch.no_grad():
-        head.embed_tokens.weight.copy_(model.get_input_embeddings().weight)
-        head.lm_head.weight.copy_(model.get_output_embeddings().weight[ids])
-        head.norm.weight.copy_(last_norm(model).weight)
-        head.fc.weight[:, -text.hidden_size :] += torch.eye(text.hidden_size)
-        _begin_with(head.layers[0], decoder_layers(model)[-1].state_dict())
-    head.embed_tokens.requires_grad_(False)
-    return head
-
-
-def _begin_with(layer: nn.Module, given: Mapping[str, Tensor]) -> None:
-    """Copy what has the same name and shape. What reads embedding and feature side by side is given the feature's."""
-    given = {**given, "hidden_norm.weight": given.get("input_layernorm.weight", torch.empty(0))}
-    for name, parameter in layer.named_parameters():
-        found = given.get(name)
-        if found is None or name == "input_layernorm.weight":
-            continue
-        if found.shape == parameter.shape:
-            parameter.copy_(found)
-        elif found.ndim == 2 and (found.shape[0], 2 * found.shape[1]) == parameter.shape:
-            parameter[:, found.shape[1] :].copy_(found)
 
 
 class Objective(nn.Module):
@@ -95,11 +47,6 @@ class Objective(nn.Module):
         covered[ids] = 1
         self.register_buffer("covered", covered, persistent=False)
         self.teacher = Teacher(model, ids)
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What makes a run this one."""
-        return {"recipe": self.recipe.kept, "vocabulary": hashlib.sha256(self.ids.cpu().numpy().tobytes()).hexdigest()}
 
     def forward(self, batch: Batch, done: float = 1.0) -> tuple[Tensor, Tensor]:
         """The loss, and whether the head's tokens are the answer's: `(steps, B, M)`, -1 where none is predicted."""
@@ -136,29 +83,33 @@ def chain_lengths(hits: Tensor, depth: int) -> Tensor:
 def train(
     objective: Objective,
     samples: tuple[Sequence[Sample], Sequence[Sample]],
-    folder: Path,
-    report: Report,
+    job: Job,
+    taps: Sequence[Tap],
     every: int = 100,
 ) -> dict[str, Any]:
     """Train on the first samples, and report figures of the second, held out, ones; the last figures."""
     recipe = objective.recipe
-    learn, held = some_usable(samples[0], recipe.sizes), usable(samples[1], recipe.sizes)
+    sizes = recipe.unrolled_sizes
+    learn, held = some_usable(samples[0], sizes), usable(samples[1], sizes)
 
     def epoch(number: int) -> Iterator[Batch]:
-        return (collate(group, recipe.sizes) for group in batches(learn, recipe.sizes, recipe.seed, number))
+        return (collate(group, sizes) for group in batches(learn, sizes, recipe.seed, number))
 
     def figures(module: nn.Module, device: torch.device) -> dict[str, Any]:
         return evaluate(module, held, recipe, device)
 
-    return fit(objective, recipe.schedule, Course(epoch, figures, report, every), folder, objective.about)
+    vocabulary = hashlib.sha256(objective.ids.cpu().numpy().tobytes()).hexdigest()
+    about = {**job.about(taps), "recipe": recipe.kept, "vocabulary": vocabulary}
+    return fit(objective, recipe.schedule, Course(epoch, figures, job.report, every), job.work, about)
 
 
 def evaluate(module: nn.Module, samples: Sequence[Sample], recipe: HeadRecipe, device: torch.device) -> dict[str, Any]:
     """Of held-out samples: accuracy by step of the unrolling, and tokens a pass of chains of 4."""
+    sizes = recipe.unrolled_sizes
     right, tried = torch.zeros(recipe.unroll), torch.zeros(recipe.unroll)
     lengths: list[Tensor] = []
-    for group in batches(samples, recipe.sizes, recipe.seed, 0) if samples else ():
-        hits = module(collate(group, recipe.sizes).to(device))[1]
+    for group in batches(samples, sizes, recipe.seed, 0) if samples else ():
+        hits = module(collate(group, sizes).to(device))[1]
         right += (hits == 1).sum((1, 2))
         tried += (hits >= 0).sum((1, 2))
         lengths.append(chain_lengths(hits, 4))
@@ -177,6 +128,6 @@ def train_head(job: Job, recipe: HeadRecipe, taps: tuple[Tap, ...]) -> None:
     model = load_model(job.spec).model
     ids = draft_vocabulary(samples[0], recipe.vocabulary, model.config.get_text_config(decoder=True).vocab_size)
     objective = Objective(new_head(model, ids, len(taps), recipe), model, ids, recipe)
-    figures = train(objective, samples, job.work, job.report)
+    figures = train(objective, samples, job, taps)
     if job.writes:
         export(job.folder, objective.head, ids, taps, Origin.of(job, model, recipe, figures))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from attrs import define
@@ -40,9 +41,9 @@ class BoundNeural(DraftModel):
         """Bound already."""
         return self
 
+    @abstractmethod
     def room(self, context: Context) -> int:
         """Levels that the model has positions for."""
-        raise NotImplementedError
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """Drafts for a batch."""

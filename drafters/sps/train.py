@@ -104,9 +104,10 @@ def train_draft(job: Job, recipe: DraftRecipe) -> None:
         return {"agreement": float(same.mean()), "sampled_acceptance": float(shared.mean())}
 
     course = Course(epoch, figures, job.report)
-    last = fit(Distillation(student, model), recipe.schedule, course, job.work, {"recipe": recipe.kept})
+    about = {**job.about((LAST,)), "recipe": recipe.kept}
+    last = fit(Distillation(student, model), recipe.schedule, course, job.work, about)
     if job.writes:
-        _export(job, student, Origin.of(job, load_model(job.spec).model, recipe, last), recipe.layers)
+        _export(job, student, Origin.of(job, model, recipe, last), recipe.layers)
 
 
 def _collated(samples: Sequence[Sample], recipe: DraftRecipe) -> Batch:

@@ -214,3 +214,12 @@ def test_a_used_up_family_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("draftmux_smollm2.prompts.FAMILIES", {"only": (1.0, lambda rng: f"draw {rng.randrange(3)}")})
     with pytest.raises(ClickException, match="after 3 prompts; ask for fewer with --count"):
         list(prompts(4, 0))
+
+
+def test_families_can_be_chosen(tmp_path: Path) -> None:
+    out = tmp_path / "chat.jsonl"
+    flags = ["--count", "20", "--seed", "1", "--family", "chat", "--family", "math", "--out", str(out)]
+    assert CliRunner().invoke(main, flags).exit_code == 0
+    rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    assert {row["family"] for row in rows} == {"chat", "math"}
+    assert rows == list(prompts(20, 1, ("chat", "math")))

@@ -1,10 +1,8 @@
-"""Training a head: what is learned from, the loss, a run that goes on where it stopped, the head that comes out."""
+"""Training a head: where it begins, the loss, a run that goes on where it stopped, the head that comes out."""
 
 from __future__ import annotations
 
 import copy
-import math
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,28 +10,29 @@ from typing import Any
 import pytest
 import torch
 from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
+from transformers import AutoModelForCausalLM, Gemma2Config, GemmaConfig, Qwen3Config
 
 from draftmux.backends.transformers.backend import TransformersBackend
 from draftmux.drafters.eagle3.data import collate, draft_vocabulary
 from draftmux.drafters.eagle3.drafter import Eagle3
 from draftmux.drafters.eagle3.export import export
 from draftmux.drafters.eagle3.format import DEFAULT_TAPS
+from draftmux.drafters.eagle3.new_head import new_head
 from draftmux.drafters.eagle3.recipe import HeadRecipe
-from draftmux.drafters.eagle3.train import LAST, Objective, chain_lengths, new_head, train
+from draftmux.drafters.eagle3.train import LAST, Objective, train
 from draftmux.drafters.eagle3.unroll import Batch, unroll
+from draftmux.errors import RequestError
 from draftmux.generation import Generation
+from draftmux.models.source import ModelSpec
 from draftmux.protocols import Resources
 from draftmux.routers.fixed import Fixed
 from draftmux.testing.harness import assemble, serve
 from draftmux.testing.reference import Ask
 from draftmux.training.answers import Sample
-from draftmux.training.batches import batches, usable
 from draftmux.training.card import Origin
-from draftmux.training.optimizers import optimizers_of
-from draftmux.training.recipe import Schedule, Sizes
+from draftmux.training.job import Job
+from draftmux.training.optimizers import check_optimizer, optimizers_of
 from draftmux.types import Budget
 
 RECIPE = HeadRecipe(
@@ -47,106 +46,6 @@ RECIPE = HeadRecipe(
     length=26,
     intermediate=24,
 )
-SIZES = st.builds(Sizes, length=st.integers(6, 40), tokens=st.integers(10, 100), steps=st.integers(1, 5))
-LENGTHS = st.lists(st.tuples(st.integers(4, 50), st.integers(1, 30)), min_size=1, max_size=6)
-
-
-def blank(lengths: list[tuple[int, int]]) -> list[Sample]:
-    """Samples of those lengths and prompt lengths, with states that tell their places."""
-    return [
-        Sample(str(at), torch.arange(length) + 1, torch.arange(length - 1.0)[:, None] + 100 * at, min(prompt, length))
-        for at, (length, prompt) in enumerate(lengths)
-    ]
-
-
-@given(lengths=LENGTHS, sizes=SIZES)
-def test_rows_are_those_that_predict_a_token_of_the_answer(lengths: Any, sizes: Sizes) -> None:
-    samples = usable(blank(lengths), sizes)
-    if not samples:
-        return
-    batch = collate(samples, sizes)
-    for at, sample in enumerate(samples):
-        length = min(len(sample.ids), sizes.length)
-        assert batch.ids[at, :length].tolist() == sample.ids[:length].tolist()
-        assert batch.states[at, : length - 1, 0].tolist() == sample.states[: length - 1, 0].tolist()
-        predicts = {
-            (row, step)
-            for step in range(sizes.steps)
-            for row in range(length - 1)
-            if sample.prompt_length <= row + 2 + step < length
-        }
-        found = {
-            (int(batch.rows[at, column]), step)
-            for step in range(sizes.steps)
-            for column in batch.valid(step)[at].nonzero().flatten().tolist()
-        }
-        assert found == predicts
-
-
-@given(lengths=LENGTHS, sizes=SIZES)
-def test_usable_samples_have_something_to_learn_from(lengths: Any, sizes: Sizes) -> None:
-    samples = blank(lengths)
-    kept = {sample.key for sample in usable(samples, sizes)}
-    for sample in samples:
-        answer = min(len(sample.ids), sizes.length) - sample.prompt_length
-        assert (sample.key in kept) == (sample.prompt_length >= 2 and answer >= 2)
-
-
-@given(lengths=LENGTHS, sizes=SIZES, seed=st.integers(0, 3), epoch=st.integers(0, 3))
-def test_batches_hold_every_sample_once_and_keep_the_limit(lengths: Any, sizes: Sizes, seed: int, epoch: int) -> None:
-    samples = blank(lengths)
-    groups = list(batches(samples, sizes, seed, epoch))
-    assert sorted(sample.key for group in groups for sample in group) == sorted(sample.key for sample in samples)
-    for group in groups:
-        longest = max(min(len(sample.ids), sizes.length) for sample in group)
-        assert len(group) == 1 or longest * len(group) <= sizes.tokens
-    again = batches(samples, sizes, seed, epoch)
-    assert [[sample.key for sample in group] for group in again] == [[s.key for s in group] for group in groups]
-
-
-def test_epochs_have_orders_of_their_own() -> None:
-    samples, sizes = blank([(10, 3)] * 12), Sizes(64, 20, 1)
-    orders = {
-        tuple(sample.key for group in batches(samples, sizes, seed, epoch) for sample in group)
-        for seed in range(2)
-        for epoch in range(3)
-    }
-    assert len(orders) == 6
-
-
-@given(
-    texts=st.lists(st.lists(st.integers(0, 11), min_size=3, max_size=20), min_size=1, max_size=5),
-    size=st.integers(1, 14),
-)
-def test_the_draft_vocabulary_is_the_most_frequent_ids_of_answers(texts: list[list[int]], size: int) -> None:
-    samples = [Sample("", torch.tensor(text), torch.zeros(len(text) - 1, 1), 2) for text in texts]
-    counts = Counter(token for text in texts for token in text[2:])
-    best = sorted(range(12), key=lambda token: (-counts[token], token))[:size]
-    assert draft_vocabulary(samples, size, 12).tolist() == sorted(best)
-
-
-@given(data=st.data(), depth=st.integers(1, 5))
-def test_chain_lengths_count_leading_hits(data: st.DataObject, depth: int) -> None:
-    columns = data.draw(st.lists(st.lists(st.integers(-1, 1), min_size=5, max_size=5), min_size=1, max_size=8))
-    expected = []
-    for column in columns:
-        if column[0] >= 0:
-            expected.append(next((at for at, hit in enumerate(column[:depth]) if hit != 1), depth))
-    assert chain_lengths(torch.tensor(columns).T[:, None], depth).tolist() == expected
-
-
-@given(steps=st.integers(1, 300), warmup=st.integers(0, 100), peak=st.floats(1e-6, 1.0))
-def test_the_rate_climbs_to_its_peak_and_falls_to_a_tenth(steps: int, warmup: int, peak: float) -> None:
-    rates = [Schedule(steps, peak, warmup, 1.0).rate(step) for step in range(steps + 1)]
-    ramp, fall = rates[:warmup], rates[warmup:]
-    assert ramp == sorted(ramp) and fall == sorted(fall, reverse=True)
-    assert all(0 < rate <= peak * (1 + 1e-12) for rate in rates)
-    assert all(math.isclose(rate, peak * (step + 1) / warmup) for step, rate in enumerate(ramp))
-    if steps > warmup:
-        assert math.isclose(fall[0], peak) and math.isclose(fall[-1], peak / 10)
-
-
-# On a target.
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +87,7 @@ def test_the_loss_is_the_cross_entropy_with_the_targets_own_law(
     single: Any, samples: list[Sample], objective: Callable[[], Objective]
 ) -> None:
     made, group = objective(), samples[3:6]
-    batch = collate(group, RECIPE.sizes)
+    batch = collate(group, RECIPE.unrolled_sizes)
     loss, hits = made(batch)
     expected, ids = torch.zeros(()), made.ids.tolist()
     seen = Batch(batch.ids, batch.states[..., :96], batch.rows, batch.answers)
@@ -213,23 +112,15 @@ def test_the_loss_is_the_cross_entropy_with_the_targets_own_law(
     assert torch.isclose(loss, expected, rtol=1e-4)
 
 
-@given(unroll=st.integers(1, 9), ramp=st.floats(0, 1), shares=st.lists(st.floats(0, 1, exclude_max=True), max_size=9))
-def test_the_unrolling_grows_to_its_full_length_within_the_ramp(unroll: int, ramp: float, shares: list[float]) -> None:
-    recipe = HeadRecipe(unroll=unroll, ramp=ramp)
-    found = [recipe.unrolled(done) for done in sorted(shares)]
-    assert found == sorted(found) and all(1 <= steps <= unroll for steps in found)
-    assert recipe.unrolled(ramp) == recipe.unrolled(1.0) == unroll
-    assert ramp == 0 or recipe.unrolled(0.0) == 1
-
-
 def test_a_new_head_begins_with_the_targets_last_layer(single: Any, objective: Callable[[], Objective]) -> None:
     own, given = objective().head.layers[0].state_dict(), single.model.layers[-1].state_dict()
     width = single.config.hidden_size
     for name in ("q_proj", "k_proj", "v_proj"):
         assert torch.equal(own[f"self_attn.{name}.weight"][:, width:], given[f"self_attn.{name}.weight"])
     assert torch.equal(own["self_attn.o_proj.weight"], given["self_attn.o_proj.weight"])
-    assert torch.equal(own["hidden_norm.weight"], given["input_layernorm.weight"])
-    assert torch.equal(own["post_attention_layernorm.weight"], given["post_attention_layernorm.weight"])
+    norms = {"hidden_norm.weight": "input_layernorm.weight", "post_attention_layernorm.weight": ""}
+    for name, source in norms.items():
+        assert torch.allclose(own[name], given[source or name])
     assert torch.equal(own["input_layernorm.weight"], torch.ones(width))  # of the embedding: nothing to begin with
 
 
@@ -245,6 +136,46 @@ def test_muon_has_the_matrices_between_states_and_adamw_the_rest(objective: Call
     assert len(only.param_groups[0]["params"]) == len(muon) + len(adamw)
 
 
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[[str, Any], Job]:
+    """A run with a folder of its own."""
+    return lambda name, report: Job(ModelSpec(source="org/tiny"), tmp_path / name, lambda taps: ([], []), report)
+
+
+@pytest.mark.parametrize(
+    ("config", "norms"),
+    [
+        (Qwen3Config, True),
+        (GemmaConfig, True),  # keeps its norms less one
+        (Gemma2Config, False),  # has other norms in those places
+    ],
+)
+def test_a_head_takes_what_is_of_its_kind(config: Any, norms: bool) -> None:
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
+    model = AutoModelForCausalLM.from_config(
+        config(vocab_size=30, hidden_size=16, intermediate_size=24, pad_token_id=0, **sizes)
+    )
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, 1.0, 0.2)
+    head, last = new_head(model, torch.arange(9), 3, evolve(RECIPE, intermediate=0)), model.model.layers[-1]
+    assert torch.equal(head.layers[0].mlp.up_proj.weight, last.mlp.up_proj.weight)
+    states = torch.randn(5, 16)
+    pairs = {"hidden_norm": "input_layernorm", "post_attention_layernorm": "post_attention_layernorm"}
+    for own, given in pairs.items():
+        same = torch.allclose(head.layers[0].get_submodule(own)(states), last.get_submodule(given)(states), atol=1e-4)
+        assert same == norms
+    assert torch.allclose(head.norm(states), model.model.norm(states), atol=1e-4)
+
+
+def test_muon_is_refused_where_it_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RequestError, match="does not go with --precision fp16; take bf16, or take --optimizer adamw"):
+        check_optimizer(evolve(RECIPE, precision="fp16").schedule)
+    monkeypatch.delattr(torch.optim, "Muon")
+    with pytest.raises(RequestError, match="needs torch 2"):
+        check_optimizer(RECIPE.schedule)
+    check_optimizer(evolve(RECIPE, optimizer="adamw").schedule)
+
+
 class StopError(Exception):
     """A run was interrupted."""
 
@@ -254,12 +185,14 @@ def trained(head: Any) -> dict[str, Tensor]:
 
 
 def test_training_lowers_the_loss_and_goes_on_where_it_stopped(
-    samples: list[Sample], objective: Callable[[], Objective], tmp_path: Path
+    samples: list[Sample], objective: Callable[[], Objective], job: Callable[..., Job]
 ) -> None:
     parts, losses = (samples[:8], samples[8:]), list[float]()
     whole = objective()
     before = trained(whole.head)
-    last = train(whole, parts, tmp_path / "whole", lambda step, figures: losses.append(figures["loss"]), every=10)
+    last = train(
+        whole, parts, job("whole", lambda step, figures: losses.append(figures["loss"])), DEFAULT_TAPS, every=10
+    )
     assert len(losses) == 3 and losses[-1] < 0.9 * losses[0]
     assert len(last["accuracy"]) == RECIPE.unroll and 1 <= last["chain_of_4"] <= 5
 
@@ -267,21 +200,23 @@ def test_training_lowers_the_loss_and_goes_on_where_it_stopped(
         raise StopError
 
     with pytest.raises(StopError):
-        train(objective(), parts, tmp_path / "halved", stop, every=10)
+        train(objective(), parts, job("halved", stop), DEFAULT_TAPS, every=10)
     halved = objective()
     again: list[int] = []
-    assert train(halved, parts, tmp_path / "halved", lambda step, _: again.append(step), every=10) == last
+    assert train(halved, parts, job("halved", lambda step, _: again.append(step)), DEFAULT_TAPS, every=10) == last
     assert again == [20, 30]
+    with pytest.raises(RequestError, match="taps was"):
+        train(objective(), parts, job("halved", stop), DEFAULT_TAPS[:2], every=10)
     for name, tensor in trained(whole.head).items():
         assert torch.equal(tensor, halved.head.state_dict()[name]), name
         assert torch.equal(tensor, before[name]) == (name == "embed_tokens.weight"), name
 
 
 def test_the_exported_head_drafts_what_the_trained_one_would(
-    single: Any, samples: list[Sample], objective: Callable[[], Objective], record: Any, tmp_path: Path
+    single: Any, samples: list[Sample], objective: Callable[[], Objective], job: Any, record: Any, tmp_path: Path
 ) -> None:
     made = objective()
-    figures = train(made, (samples, []), tmp_path / "work", lambda *_: None)
+    figures = train(made, (samples, []), job("work", lambda *_: None), DEFAULT_TAPS)
     origin = Origin("org/tiny", single, "prompts", "a command", RECIPE, {**figures, "accuracy": [0.5, 0.25]})
     export(tmp_path / "head", made.head, made.ids, DEFAULT_TAPS, origin)
     card = (tmp_path / "head" / "README.md").read_text()

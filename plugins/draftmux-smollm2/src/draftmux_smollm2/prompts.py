@@ -28,9 +28,10 @@ FAMILIES: Mapping[str, tuple[float, Callable[[random.Random], str]]] = {
 _TRIES = 1000
 
 
-def prompts(count: int, seed: int, families: Sequence[str] = tuple(FAMILIES)) -> Iterator[dict[str, Any]]:
-    """`count` different prompts, each one `{"id", "family", "messages"}`; the same ones for the same seed."""
+def prompts(count: int, seed: int, families: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """`count` different prompts of `families`, or all, each one `{"id", "family", "messages"}`; the same for a seed."""
     rng = random.Random(seed)
+    families = families or tuple(FAMILIES)
     weights = [FAMILIES[family][0] for family in families]
     seen: set[str] = set()
     for _ in range(count):
@@ -60,7 +61,6 @@ def _id(text: str) -> str:
     "families",
     type=click.Choice(list(FAMILIES)),
     multiple=True,
-    default=tuple(FAMILIES),
     help="Only prompts of this family; may be given more than once. All of them unless given.",
 )
 @click.option(
