@@ -62,7 +62,8 @@ def _begin_with(own: Mapping[str, Any], given: nn.Module, width: int) -> None:
     """Copy the target's last layer as far as it is of the head's kind: plain products, norms in the same places."""
     there: dict[str, Any] = dict(given.named_modules())
     for name in LINEAR:
-        weight, source = own[name].weight, getattr(there.get(name), "weight", None)
+        weight: Any = own[name].weight
+        source: Any = getattr(there.get(name), "weight", None)
         if type(there.get(name)) is not nn.Linear or not source.dtype.is_floating_point or source.dtype.itemsize < 2:
             continue
         if source.shape == weight.shape:
