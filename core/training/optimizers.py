@@ -38,7 +38,7 @@ def check_optimizer(schedule: Schedule) -> None:
     """RequestError when this optimizer cannot be had; asked before a long run begins."""
     if schedule.optimizer != "muon":
         return
-    way_out = "take --optimizer adamw, at a tenth of the --learning-rate"
+    way_out = "take --optimizer adamw, with a lower --learning-rate"
     if not hasattr(torch.optim, "Muon"):
         raise RequestError(f"--optimizer muon needs torch 2.9 or later, and this is {torch.__version__}; {way_out}")
     if schedule.precision == "fp16":  # one gradient scale for two optimizers

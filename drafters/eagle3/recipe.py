@@ -14,7 +14,7 @@ class HeadRecipe(Recipe):
 
     steps: int = option("optimizer steps", default=2000, minimum=1)
     optimizer: str = optimizer_option("muon")
-    learning_rate: float = option("at its peak; for adamw, take a tenth", default=5e-3)
+    learning_rate: float = option("at its peak; adamw alone wants a lower one", default=5e-3)
     vocabulary: int = option(
         "tokens of the draft vocabulary: the most frequent of the answers", default=8192, minimum=1
     )
