@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from draftmux.cli.options import threads_option, use_threads
 from draftmux.drafters.eagle3.format import DEFAULT_TAPS
 from draftmux.drafters.eagle3.recipe import HeadRecipe
 from draftmux.drafters.sps.recipe import DraftRecipe
-from draftmux.training.recipe import Answers
+from draftmux.training.recipe import Answers, Magpie
 from draftmux.types import Tap
 
 if TYPE_CHECKING:
@@ -145,6 +146,40 @@ def draft(**given: Any) -> None:
     how, recipe = _taken(Answers, given), _taken(DraftRecipe, given)
     check_optimizer(recipe.schedule)
     train_draft(_job(given, how), recipe)
+
+
+@train.command()
+@click.option("--target", required=True, help="Model that writes them: hub id, folder, published name.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="JSON Lines file to write.")
+@click.option(
+    "--system",
+    "systems",
+    multiple=True,
+    help="System message that says what users ask about; repeatable, in turn. Default: the chat template's own.",
+)
+@click.option("--dtype", default="auto", show_default=True, help="Number format of the target.")
+@threads_option
+@options_of(Magpie)
+def prompts(target: str, out: Path, systems: tuple[str, ...], dtype: str, threads: int | None, **given: Any) -> None:
+    """Let the target write prompts to train on (Magpie): what it takes for the text of a user, one chat a line.
+
+    System messages steer what is written, and are not part of the prompts.
+    """
+    from draftmux.backends.static.backend import StaticBackend
+    from draftmux.models.source import ModelSpec
+    from draftmux.training.magpie import write_prompts
+
+    use_threads(threads)
+    how = _taken(Magpie, given)
+    backend = StaticBackend(self_check=False).bind(ModelSpec(source=target, dtype=dtype), ())
+    written = 0
+    with out.open("w", encoding="utf-8", newline="\n") as file:
+        for written, text in enumerate(write_prompts(backend, systems or (None,), how), 1):
+            file.write(json.dumps({"messages": [{"role": "user", "content": text}]}, ensure_ascii=False) + "\n")
+            file.flush()
+            if written % 100 == 0:
+                click.echo(f"{written} of {how.count} prompts written", err=True)
+    click.echo(f"{written} prompts written to {out}", err=True)
 
 
 def _job(given: dict[str, Any], how: Answers) -> Job:

@@ -1,4 +1,4 @@
-"""Options that all trained parts have: how the target answers prompts, and the course of rates. Imports no torch."""
+"""Options that all parts have: how the target writes and answers prompts, the course of rates. Imports no torch."""
 
 from __future__ import annotations
 
@@ -42,6 +42,25 @@ class Answers:
             max_new_tokens=self.max_new_tokens,
             temperature=self.temperature if sampled else 0.0,
             seed=self.answer_seed + int(prompt.key[:6], 16),
+        )
+
+
+@frozen
+class Magpie:
+    """How many prompts are written, and how."""
+
+    count: int = option("prompts to write", default=2000, minimum=1)
+    seed: int = option("same seed, same prompts", default=0, minimum=0)
+    temperature: float = option(
+        "of the target's law; 0 would write one prompt again and again", default=0.8, minimum=0.1
+    )
+    max_new_tokens: int = option("tokens of a prompt; longer ones are cut", default=512, minimum=1)
+    batch: int = option("prompts written at once", default=64, minimum=1)
+
+    def generation(self, number: int) -> Generation:
+        """How prompt `number` is written."""
+        return Generation(
+            max_new_tokens=self.max_new_tokens, temperature=self.temperature, seed=self.seed * 1_000_003 + number
         )
 
 

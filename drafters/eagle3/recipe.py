@@ -18,6 +18,7 @@ class HeadRecipe(Recipe):
     vocabulary: int = option(
         "tokens of the draft vocabulary: the most frequent of the answers", default=8192, minimum=1
     )
+    start: str = option("head to go on from, with any draft vocabulary; none: the target's last layer", default="")
     unroll: int = option("steps of the training-time test", default=5, minimum=1)
     ramp: float = option("share of the run in which these grow from one to all", default=0.5, minimum=0, maximum=1)
     decay: float = option("weight of each further step", default=0.8)

@@ -15,6 +15,7 @@ from torch import nn
 from draftmux.drafters.eagle3.data import collate, draft_vocabulary
 from draftmux.drafters.eagle3.export import export
 from draftmux.drafters.eagle3.new_head import new_head
+from draftmux.drafters.eagle3.start import begin_from
 from draftmux.drafters.eagle3.unroll import Batch, unroll
 from draftmux.models.load import load_model
 from draftmux.training.batches import batches, some_usable, usable
@@ -127,7 +128,10 @@ def train_head(job: Job, recipe: HeadRecipe, taps: tuple[Tap, ...]) -> None:
     samples = job.collect((*taps, LAST))
     model = load_model(job.spec).model
     ids = draft_vocabulary(samples[0], recipe.vocabulary, model.config.get_text_config(decoder=True).vocab_size)
-    objective = Objective(new_head(model, ids, len(taps), recipe), model, ids, recipe)
+    head = new_head(model, ids, len(taps), recipe)
+    if recipe.start:
+        begin_from(head, ids, taps, recipe.start, model)
+    objective = Objective(head, model, ids, recipe)
     figures = train(objective, samples, job, taps)
     if job.writes:
         export(job.folder, objective.head, ids, taps, Origin.of(job, model, recipe, figures))

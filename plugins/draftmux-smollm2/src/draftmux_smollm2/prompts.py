@@ -1,6 +1,7 @@
 """Chat prompts that the trained parts for SmolLM2-135M-Instruct learn from: `python -m draftmux_smollm2.prompts`.
 
-All of them are composed here; none comes from a benchmark. Must not know the model or how it is trained.
+All of them are composed here, of texts that are given or none; none comes from a benchmark. Must not know the model or
+how it is trained.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from draftmux_smollm2.prompt_chat import chat
 from draftmux_smollm2.prompt_code import code
 from draftmux_smollm2.prompt_math import math
 from draftmux_smollm2.prompt_news import summarize
+from draftmux_smollm2.prompt_passages import passages
 
-FAMILIES: Mapping[str, tuple[float, Callable[[random.Random], str]]] = {
+Family = Callable[[random.Random], str]
+
+FAMILIES: Mapping[str, tuple[float, Family]] = {
     "code": (0.25, code),
     "math": (0.25, math),
     "summarize": (0.15, summarize),
@@ -28,20 +32,43 @@ FAMILIES: Mapping[str, tuple[float, Callable[[random.Random], str]]] = {
 _TRIES = 1000
 
 
-def prompts(count: int, seed: int, families: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """`count` different prompts of `families`, or all, each one `{"id", "family", "messages"}`; the same for a seed."""
+def prompts(count: int, seed: int, families: Sequence[str] = (), texts: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """`count` different prompts, each one `{"id", "family", "messages"}`; the same for a seed.
+
+    They are of `families`, or all; or, where there are `texts`, requests about passages of those.
+    """
     rng = random.Random(seed)
-    families = families or tuple(FAMILIES)
-    weights = [FAMILIES[family][0] for family in families]
+    chosen = {name: FAMILIES[name] for name in families or FAMILIES}
+    if texts:
+        chosen = {"passages": (1.0, passages(texts))}
+    weights = [weight for weight, _ in chosen.values()]
     seen: set[str] = set()
     for _ in range(count):
-        family = rng.choices(families, weights)[0]
-        text = _new(FAMILIES[family][1], rng, seen)
+        family = rng.choices(list(chosen), weights)[0]
+        text = _new(chosen[family][1], rng, seen)
         seen.add(text)
         yield {"id": _id(text), "family": family, "messages": [{"role": "user", "content": text}]}
 
 
-def _new(draw: Callable[[random.Random], str], rng: random.Random, seen: set[str]) -> str:
+def read_texts(path: Path) -> list[str]:
+    """The last message of every chat of a JSON Lines file, or all of another file; ClickException if it has none."""
+    try:
+        whole = path.read_text("utf-8")
+        texts = (
+            [json.loads(line)["messages"][-1]["content"] for line in whole.splitlines() if line.strip()]
+            if path.suffix == ".jsonl"
+            else [whole]
+        )
+        if any(not text.strip() for text in texts or [""]):
+            raise ValueError("a text is empty")
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise click.ClickException(
+            f"--texts {path}: {error!r}; give a text in UTF-8, or JSON Lines (.jsonl) with `messages` in each line"
+        ) from error
+    return texts
+
+
+def _new(draw: Family, rng: random.Random, seen: set[str]) -> str:
     for _ in range(_TRIES):
         text = draw(rng)
         if text not in seen:
@@ -64,15 +91,24 @@ def _id(text: str) -> str:
     help="Only prompts of this family; may be given more than once. All of them unless given.",
 )
 @click.option(
+    "--texts",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="Only requests about passages of this text, or of the texts of a .jsonl file of chats. Repeatable.",
+)
+@click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     required=True,
     help="JSON Lines file to write.",
 )
-def main(count: int, seed: int, families: tuple[str, ...], out: Path) -> None:
+def main(count: int, seed: int, families: tuple[str, ...], texts: tuple[Path, ...], out: Path) -> None:
     """Write chat prompts to train drafting parts on, one JSON object a line."""
+    if families and texts:
+        raise click.UsageError("--family and --texts are two kinds of prompts: make two files, and join them")
+    given = [text for path in texts for text in read_texts(path)]
     with out.open("w", encoding="utf-8", newline="\n") as file:
-        for prompt in prompts(count, seed, families):
+        for prompt in prompts(count, seed, families, given):
             file.write(json.dumps(prompt, ensure_ascii=False) + "\n")
 
 
