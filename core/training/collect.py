@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
 
 from draftmux.errors import RequestError
 from draftmux.training.answers import Sample, answer, answer_to_disk, read_samples, shards
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from draftmux.training.prompts import Prompt
     from draftmux.training.recipe import Answers
 
+LOCK = ".lock"  # held while answers are written
 ABOUT = "about.json"  # what all answers of a folder have alike
 
 
@@ -30,12 +34,36 @@ def collect(
 ) -> Iterator[int]:
     """Answer to disk; yields how many answers are there. The target is loaded only if some are missing.
 
-    A folder may hold more states than `taps`; RequestError when it lacks some, or has answers with other `settings` (of
-    the target, say).
+    A folder may hold more states than `taps`; RequestError when it lacks some, has answers with other `settings` (of
+    the target, say), or when another run is answering into it.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        kept = _taps_like(folder, {**settings, **how.kept, "taps": [str(tap) for tap in taps]})
+
+        def samples(missing: Sequence[Prompt]) -> Iterator[Sample]:
+            if missing:
+                yield from answer(open_backend(kept), kept, missing, how.of, how.batch)
+
+        yield from answer_to_disk(folder, prompts, samples)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        raise RequestError(f"another run is answering into {folder}; start this one when that one trains") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _taps_like(folder: Path, own: dict[str, Any]) -> tuple[Tap, ...]:
+    """The states that are kept there, once it is sure that answers are alike in all that `own` says."""
     about = folder / ABOUT
-    own = {**settings, **how.kept, "taps": [str(tap) for tap in taps]}
     if about.is_file():
         there = json.loads(about.read_text("utf-8"))
         if {**there, "taps": 0} != {**own, "taps": 0} or not set(own["taps"]) <= set(there["taps"]):
@@ -45,13 +73,7 @@ def collect(
             )
     else:
         about.write_text(json.dumps(own, sort_keys=True), "utf-8")
-    kept = _taps_of(folder)
-
-    def samples(missing: Sequence[Prompt]) -> Iterator[Sample]:
-        if missing:
-            yield from answer(open_backend(kept), kept, missing, how.of, how.batch)
-
-    yield from answer_to_disk(folder, prompts, samples)
+    return _taps_of(folder)
 
 
 def split(

@@ -18,7 +18,7 @@ from draftmux.drafters.eagle3.sizes import Fit, sizes
 from draftmux.drafters.neural.laws import Vocabulary
 from draftmux.drafters.neural.reader import host_of
 from draftmux.errors import ModelError
-from draftmux.models.fingerprint import fingerprint
+from draftmux.models.fingerprint import refuse_other_target
 from draftmux.models.parts import part_file
 from draftmux.types import Tap
 
@@ -190,11 +190,5 @@ def _share(source: str, head: Eagle3Head, lent: set[str], fit: Fit, shape: HeadS
 def _refuse_other_target(options: Eagle3, model: Any) -> None:
     """ModelError when the head's config holds the fingerprint of another target; only heads of ours hold one."""
     config = part_file(options.head, CONFIG, options.revision)
-    named = json.loads(config.read_text("utf-8")).get("draftmux") if config is not None else None
-    named = named if isinstance(named, dict) else {}
-    asked = named.get("target_fingerprint")
-    if asked is not None and model.dtype != torch.float16 and str(asked) != fingerprint(model):
-        raise ModelError(
-            f"head '{options.head}' was trained for {named.get('target', 'another target')}, whose weights are others "
-            f"than those of the target that is loaded (fingerprint {str(asked)[:12]}, not {fingerprint(model)[:12]})"
-        )
+    if config is not None:
+        refuse_other_target(f"head '{options.head}'", json.loads(config.read_text("utf-8")).get("draftmux"), model)

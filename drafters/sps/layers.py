@@ -12,6 +12,7 @@ from torch import nn
 
 from draftmux.backends.taps import decoder_layers
 from draftmux.errors import ModelError
+from draftmux.models.fingerprint import refuse_other_target
 from draftmux.models.parts import part_file
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ADAPTER, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+ORIGIN = "draftmux.json"  # beside PEFT's two files in adapters of ours: of which target, for how many layers
 # Of PEFT's LoraConfig: what changes the sum below. Anything but these values is refused.
 PLAIN: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
@@ -79,8 +81,25 @@ def first_layers(backend: Any, count: int, adapter: str | None = None) -> Any:
     own.config, base.config = config, text
     _set_layers(base, nn.ModuleList(_unhooked(layer) for layer in list(decoder_layers(model))[:count]))
     if adapter is not None:
+        _refuse_other_use(adapter, count, model)
         _adapt(own, read_adapter(adapter), count)
     return own
+
+
+def _refuse_other_use(source: str, count: int, model: Any) -> None:
+    """ModelError when an adapter of ours was trained for another target, or for another number of its layers."""
+    path = part_file(source, ORIGIN)
+    if path is None:
+        return
+    try:
+        kept = dict(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise ModelError(f"adapter '{source}': {ORIGIN} cannot be read: {error!r}; train it again") from error
+    refuse_other_target(f"adapter '{source}'", kept, model)
+    if kept.get("layers", count) != count:
+        raise ModelError(
+            f"adapter '{source}' was trained for layers: {kept['layers']}, not {count}; set `layers` to that"
+        )
 
 
 def _own(module: Any) -> Any:

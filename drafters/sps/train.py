@@ -6,6 +6,7 @@ target may say (2310.08461, section 3.2). p comes from the target's last states,
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import torch
 from attrs import frozen
 from torch import nn
 
-from draftmux.drafters.sps.layers import first_layers
+from draftmux.drafters.sps.layers import ORIGIN, first_layers
 from draftmux.errors import RequestError
 from draftmux.models.load import load_model
 from draftmux.training.batches import batches, padded, some_usable
@@ -116,8 +117,9 @@ def _collated(samples: Sequence[Sample], recipe: DraftRecipe) -> Batch:
 
 
 def _export(job: Job, student: Any, origin: Origin, layers: int) -> None:
-    """PEFT's two files in bfloat16, and a model card."""
+    """PEFT's two files in bfloat16, whose they are, and a model card."""
     for config in student.peft_config.values():
         config.base_model_name_or_path, config.revision = job.spec.source, job.spec.revision
     student.to(torch.bfloat16).save_pretrained(job.folder)
+    (job.folder / ORIGIN).write_text(json.dumps({**origin.kept, "layers": layers}, indent=2) + "\n", "utf-8")
     write_card(job.folder, CARD.format(target=origin.target, layers=layers, folder=job.folder.name), origin)

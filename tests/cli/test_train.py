@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock
 from safetensors.torch import load_file
 
 from draftmux.training.answers import read_samples, shards
@@ -66,6 +67,16 @@ def test_answers_with_other_states_are_not_taken(model: Path, prompts: Path, tmp
         assert "holds answers with" in found.output
 
 
+def test_two_runs_do_not_answer_into_one_folder(model: Path, prompts: Path, tmp_path: Path, command: Any) -> None:
+    kept = tmp_path / "kept"
+    flags = ("--target", str(model), "--prompts", str(prompts), *ANSWERS, "--answers", str(kept), *HEAD)
+    kept.mkdir()
+    with FileLock(kept / ".lock"):
+        found = command("train", "eagle3", "--out", str(tmp_path / "head"), *flags, code=1)
+    assert "another run is answering into" in found.output and not shards(kept)
+    command("train", "eagle3", "--out", str(tmp_path / "head"), *flags)
+
+
 def test_runs_share_answers_whose_states_they_need_only_some_of(
     model: Path, prompts: Path, tmp_path: Path, command: Any
 ) -> None:
@@ -88,6 +99,7 @@ def test_an_adapter_is_distilled_and_drafts(model: Path, prompts: Path, tmp_path
     out = tmp_path / "adapter"
     flags = ("--target", str(model), "--prompts", str(prompts), "--out", str(out), *ANSWERS)
     command("train", "draft", *flags, "--layers", "1", "--rank", "2", "--steps", "3")
+    assert json.loads((out / "draftmux.json").read_text("utf-8"))["layers"] == 1
     pipeline = tmp_path / "pipeline.yaml"
     pipeline.write_text(PIPELINE.format(model=model, part=f"use: sps, layers: 1, adapter: {out}"), "utf-8")
     ran = command("run", str(pipeline), "--prompt", "Tell me", "--json")

@@ -17,6 +17,7 @@ from draftmux.drafters.sps.drafter import Sps
 from draftmux.drafters.sps.layers import Adapted, first_layers, read_adapter
 from draftmux.errors import ModelError
 from draftmux.generation import Generation
+from draftmux.models.fingerprint import fingerprint
 from draftmux.protocols import Resources, Row
 from draftmux.testing.harness import assemble, serve
 from draftmux.testing.properties import check_taps
@@ -213,6 +214,26 @@ def test_adapters_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(ModelError, match=said):
         first_layers(make_target(), 1, write_adapter(None, weights))
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        ('{"layers": 2}', "was trained for layers: 2, not 1; set `layers` to that"),
+        ('{"target": "org/other", "target_fingerprint": "00"}', "was trained for org/other, whose weights are others"),
+        ("[1]", "draftmux.json cannot be read"),
+    ],
+)
+def test_adapters_of_ours_know_their_target(
+    make_target: Any, write_adapter: WriteAdapter, kept: str, said: str
+) -> None:
+    target, folder = make_target(), write_adapter()
+    mine = {"layers": 1, "target": "org/tiny", "target_fingerprint": fingerprint(target.model)}
+    (Path(folder) / "draftmux.json").write_text(json.dumps(mine), "utf-8")
+    first_layers(target, 1, folder)
+    (Path(folder) / "draftmux.json").write_text(kept, "utf-8")
+    with pytest.raises(ModelError, match=said):
+        first_layers(target, 1, folder)
 
 
 @pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
