@@ -185,10 +185,11 @@ def prompts(target: str, out: Path, systems: tuple[str, ...], dtype: str, thread
 def _job(given: dict[str, Any], how: Answers) -> Job:
     from draftmux.models.source import ModelSpec
     from draftmux.training.job import Job
-    from draftmux.training.prompts import read_prompts
+    from draftmux.training.prompts import read_prompts, write_held_out
 
     spec = ModelSpec(source=given["target"], dtype=given["dtype"])
     prompts = read_prompts(given["prompts"], given["split"], given["limit"])
+    write_held_out(given["out"] / "work" / "held-out.jsonl", prompts, how.held_out)
     collect = partial(answers, spec, prompts, given["answers"] or given["out"] / "work" / "answers", how)
     return Job(spec, given["out"], collect, told, f"{len(prompts)} of {given['prompts']}", command_line())
 

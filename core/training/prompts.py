@@ -38,6 +38,14 @@ class Prompt:
         return int(self.key, 16) % BUCKETS < share * BUCKETS
 
 
+def write_held_out(path: Path, prompts: Iterable[Prompt], share: float) -> None:
+    """The held-out ones as `draftmux bench --prompts` reads them, in an order of chance; without system messages."""
+    held = sorted((prompt for prompt in prompts if prompt.held_out(share)), key=lambda prompt: prompt.key)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps({"id": prompt.key, "turns": [prompt.messages[-1]["content"]]}) + "\n" for prompt in held]
+    path.write_text("".join(lines), "utf-8")
+
+
 def read_prompts(source: str, split: str = "train", limit: int | None = None) -> list[Prompt]:
     """Prompts of a file, or of a set on the hub; equal ones once. RequestError naming the line that cannot be read."""
     lines = _file(Path(source)) if Path(source).is_file() else _dataset(source, split)

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from draftmux.bench.suites import from_file
 from draftmux.errors import RequestError
-from draftmux.training.prompts import Prompt, read_prompts
+from draftmux.training.prompts import Prompt, read_prompts, write_held_out
 
 USER = {"role": "user", "content": "Hello"}
 
@@ -79,3 +80,14 @@ def test_held_out_is_a_matter_of_content(texts: list[str], share: float) -> None
 def test_the_share_that_is_held_out_is_about_what_was_asked() -> None:
     prompts = [Prompt(({"role": "user", "content": str(number)},)) for number in range(4000)]
     assert 150 < sum(prompt.held_out(0.05) for prompt in prompts) < 250
+
+
+def test_held_out_prompts_are_what_bench_reads(tmp_path: Path) -> None:
+    system = {"role": "system", "content": "Be brief."}
+    prompts = [Prompt((system, {"role": "user", "content": f"Hello {number}"})) for number in range(200)]
+    path = tmp_path / "new" / "held.jsonl"
+    write_held_out(path, prompts, 0.3)
+    held = {prompt.key: prompt.messages[-1]["content"] for prompt in prompts if prompt.held_out(0.3)}
+    rows = from_file(path).rows
+    assert 40 < len(rows) < 80 and {row.id: row.turns[0] for row in rows} == held
+    assert [row.id for row in rows] != [prompt.key for prompt in prompts if prompt.held_out(0.3)]
