@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from draftmux.cli.options import threads_option, use_threads
 from draftmux.drafters.eagle3.format import DEFAULT_TAPS
 from draftmux.drafters.eagle3.recipe import HeadRecipe
 from draftmux.drafters.sps.recipe import DraftRecipe
+from draftmux.errors import RequestError
 from draftmux.training.recipe import Answers, Magpie
 from draftmux.types import Tap
 
@@ -131,7 +133,8 @@ def eagle3(**given: Any) -> None:
         raise click.UsageError(f"--tap: {error}") from error
     if odd := [str(tap) for tap in taps if tap.kind != "resid_post"] or len(set(taps)) < len(taps):
         raise click.UsageError(f"--tap: a head's layout knows outputs of layers (resid_post), each once; got {odd}")
-    train_head(_job(given, how), recipe, taps)
+    with _job(given, how) as job:
+        train_head(job, recipe, taps)
 
 
 @train.command()
@@ -145,7 +148,8 @@ def draft(**given: Any) -> None:
     use_threads(given["threads"])
     how, recipe = _taken(Answers, given), _taken(DraftRecipe, given)
     check_optimizer(recipe.schedule)
-    train_draft(_job(given, how), recipe)
+    with _job(given, how) as job:
+        train_draft(job, recipe)
 
 
 @train.command()
@@ -163,35 +167,47 @@ def draft(**given: Any) -> None:
 def prompts(target: str, out: Path, systems: tuple[str, ...], dtype: str, threads: int | None, **given: Any) -> None:
     """Let the target write prompts to train on (Magpie): what it takes for the text of a user, one chat a line.
 
-    System messages steer what is written, and are not part of the prompts.
+    System messages steer what is written, and are not part of the prompts. The same command goes on where it stopped.
     """
     from draftmux.backends.static.backend import StaticBackend
     from draftmux.models.source import ModelSpec
-    from draftmux.training.magpie import write_prompts
+    from draftmux.training.magpie import settings_of, write_prompts, written
 
     use_threads(threads)
-    how = _taken(Magpie, given)
-    backend = StaticBackend(self_check=False).bind(ModelSpec(source=target, dtype=dtype), ())
-    written = 0
-    with out.open("w", encoding="utf-8", newline="\n") as file:
-        for written, text in enumerate(write_prompts(backend, systems or (None,), how), 1):
-            file.write(json.dumps({"messages": [{"role": "user", "content": text}]}, ensure_ascii=False) + "\n")
+    how, spec, messages = _taken(Magpie, given), ModelSpec(source=target, dtype=dtype), systems or (None,)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    settings = settings_of(spec, messages, how)
+    done = written(out, settings)
+    backend = StaticBackend(self_check=False).bind(spec, ())
+    with out.open("a", encoding="utf-8", newline="\n") as file:
+        for number, text in write_prompts(backend, messages, how, frozenset(done)):
+            line = {"id": f"{settings}-{number}", "messages": [{"role": "user", "content": text}]}
+            file.write(json.dumps(line) + "\n")
             file.flush()
-            if written % 100 == 0:
-                click.echo(f"{written} of {how.count} prompts written", err=True)
-    click.echo(f"{written} prompts written to {out}", err=True)
+            done.add(number)
+            if len(done) % 100 == 0:
+                click.echo(f"{len(done)} of {how.count} prompts written", err=True)
+    if not done:
+        raise RequestError(f"all {how.count} prompts came out empty; take another target, --system or --temperature")
+    lost = f"; {how.count - len(done)} came out empty" if len(done) < how.count else ""
+    click.echo(f"{len(done)} prompts written to {out}{lost}", err=True)
 
 
-def _job(given: dict[str, Any], how: Answers) -> Job:
+@contextmanager
+def _job(given: dict[str, Any], how: Answers) -> Iterator[Job]:
+    """What a training run is told. When it is through, its held-out prompts are written for `draftmux bench`."""
     from draftmux.models.source import ModelSpec
     from draftmux.training.job import Job
     from draftmux.training.prompts import read_prompts, write_held_out
 
     spec = ModelSpec(source=given["target"], dtype=given["dtype"])
     prompts = read_prompts(given["prompts"], given["split"], given["limit"])
-    write_held_out(given["out"] / "work" / "held-out.jsonl", prompts, how.held_out)
     collect = partial(answers, spec, prompts, given["answers"] or given["out"] / "work" / "answers", how)
-    return Job(spec, given["out"], collect, told, f"{len(prompts)} of {given['prompts']}", command_line())
+    source = f"{len(prompts)} of {given['prompts']}"
+    job = Job(spec, given["out"], collect, told, how.held_out, source, command_line())
+    yield job
+    if job.writes:
+        write_held_out(job.work / "held-out.jsonl", prompts, how.held_out)
 
 
 def told(step: int, figures: dict[str, Any]) -> None:

@@ -31,12 +31,13 @@ def fingerprint(model: Any) -> str:
     return hashlib.sha256(shape + rows.view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
-def refuse_other_target(what: str, kept: Any, model: Any) -> None:
+def refuse_other(what: str, kept: Any, model: Any) -> None:
     """ModelError when a part was trained for other weights than `model` has. `kept` is what it holds of its origin."""
     named = kept if isinstance(kept, dict) else {}
     asked = named.get("target_fingerprint")
     if asked is not None and model.dtype != torch.float16 and str(asked) != fingerprint(model):
         raise ModelError(
             f"{what} was trained for {named.get('target', 'another target')}, whose weights are others "
-            f"than those of the target that is loaded (fingerprint {str(asked)[:12]}, not {fingerprint(model)[:12]})"
+            f"than those of the target that is loaded (fingerprint {str(asked)[:12]}, not {fingerprint(model)[:12]}); "
+            f"take a part that was trained for this target"
         )

@@ -26,7 +26,7 @@ from draftmux.types import Draft, Emits, Needs, Tap
 from draftmux.verifiers.exact_match import ExactMatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from torch import Tensor
 
@@ -131,25 +131,23 @@ def answer(
             yield Sample(delta.request_id, torch.tensor(tokens), found, len(ids[delta.request_id]))
 
 
-def answer_to_disk(
-    folder: Path, prompts: Sequence[Prompt], samples_of: Callable[[Sequence[Prompt]], Iterator[Sample]]
-) -> Iterator[int]:
-    """Write the answers to `prompts` that `folder` lacks; yields how many it has of them, then and per shard."""
-    folder.mkdir(parents=True, exist_ok=True)
-    there = {prompt.key for prompt in prompts} & {key for path in shards(folder) for key in _keys(path)}
-    yield len(there)
-    missing = [prompt for prompt in prompts if prompt.key not in there]
+def answer_to_disk(folder: Path, samples: Iterator[Sample]) -> Iterator[int]:
+    """Write samples, shard by shard; yields how many there are of these after each."""
     pending: list[Sample] = []
-    for sample in samples_of(missing):
+    for count, sample in enumerate(samples, 1):
         pending.append(sample)
-        there.add(sample.key)
         if len(pending) == SAMPLES:
             _write(folder, pending)
             pending = []
-            yield len(there)
+            yield count
     if pending:
         _write(folder, pending)
-        yield len(there)
+        yield count
+
+
+def answered(folder: Path, prompts: Iterable[Prompt]) -> set[str]:
+    """Keys of the prompts that have their answers there."""
+    return {prompt.key for prompt in prompts} & {key for path in shards(folder) for key in _keys(path)}
 
 
 def shards(folder: Path) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from draftmux.errors import RequestError
-from draftmux.training.answers import Sample, answer, answer_to_disk, read_samples, shards
+from draftmux.training.answers import answer, answer_to_disk, answered, read_samples, shards
 from draftmux.types import Tap
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from draftmux.protocols import BoundBackend
+    from draftmux.training.answers import Sample
     from draftmux.training.prompts import Prompt
     from draftmux.training.recipe import Answers
 
@@ -37,24 +38,27 @@ def collect(
     A folder may hold more states than `taps`; RequestError when it lacks some, has answers with other `settings` (of
     the target, say), or when another run is answering into it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
-        kept = _taps_like(folder, {**settings, **how.kept, "taps": [str(tap) for tap in taps]})
-
-        def samples(missing: Sequence[Prompt]) -> Iterator[Sample]:
-            if missing:
-                yield from answer(open_backend(kept), kept, missing, how.of, how.batch)
-
-        yield from answer_to_disk(folder, prompts, samples)
+    kept = _taps_like(folder, {**settings, **how.kept, "taps": [str(tap) for tap in taps]})
+    there = answered(folder, prompts)
+    yield len(there)
+    if len(there) < len({prompt.key for prompt in prompts}):
+        with _alone(folder):
+            there = answered(folder, prompts)
+            missing = [prompt for prompt in prompts if prompt.key not in there]
+            for count in answer_to_disk(folder, answer(open_backend(kept), kept, missing, how.of, how.batch)):
+                yield len(there) + count
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
+    """One run at a time; RequestError while another one has it, or when nothing can be written there."""
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(blocking=False)
     except Timeout as error:
         raise RequestError(f"another run is answering into {folder}; start this one when that one trains") from error
+    except OSError as error:
+        raise RequestError(f"answers are missing, and {folder} cannot be written to: {error}") from error
     try:
         yield
     finally:
@@ -64,6 +68,7 @@ def _alone(folder: Path) -> Iterator[None]:
 def _taps_like(folder: Path, own: dict[str, Any]) -> tuple[Tap, ...]:
     """The states that are kept there, once it is sure that answers are alike in all that `own` says."""
     about = folder / ABOUT
+    folder.mkdir(parents=True, exist_ok=True)
     if about.is_file():
         there = json.loads(about.read_text("utf-8"))
         if {**there, "taps": 0} != {**own, "taps": 0} or not set(own["taps"]) <= set(there["taps"]):

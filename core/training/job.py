@@ -18,19 +18,21 @@ if TYPE_CHECKING:
 
 @frozen(eq=False)
 class Job:
-    """`collect(taps)` gives the answers to learn from and the held-out ones, with these states. `prompts` and `command`
-    say for a model card where they are from, and what was typed."""
+    """`collect(taps)` gives the answers to learn from and the held-out ones, a share `held_out` of all, with these
+    states. `prompts` and `command` say for a model card where they are from, and what was typed."""
 
     spec: ModelSpec
     folder: Path
     collect: Callable[[tuple[Tap, ...]], tuple[list[Sample], list[Sample]]]
     report: Report
+    held_out: float = 0.0
     prompts: str = ""
     command: str = ""
 
     def about(self, taps: Sequence[Tap]) -> dict[str, Any]:
         """What another run must have alike to go on with this one's weights, whatever it trains."""
-        return {"target": self.spec.source, "dtype": self.spec.dtype, "taps": [str(tap) for tap in taps]}
+        own = {"target": self.spec.source, "dtype": self.spec.dtype, "held_out": self.held_out}
+        return {**own, "taps": [str(tap) for tap in taps]}
 
     @property
     def writes(self) -> bool:

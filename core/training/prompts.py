@@ -39,11 +39,19 @@ class Prompt:
 
 
 def write_held_out(path: Path, prompts: Iterable[Prompt], share: float) -> None:
-    """The held-out ones as `draftmux bench --prompts` reads them, in an order of chance; without system messages."""
-    held = sorted((prompt for prompt in prompts if prompt.held_out(share)), key=lambda prompt: prompt.key)
+    """The texts that are held out and no other prompt has, as `draftmux bench --prompts` reads them, in an order of
+    chance. System messages are left out."""
+    held: dict[str, str] = {}
+    learned: set[str] = set()
+    for prompt in sorted(prompts, key=lambda prompt: prompt.key):
+        text = prompt.messages[-1]["content"]
+        if prompt.held_out(share):
+            held.setdefault(text, prompt.key)
+        else:
+            learned.add(text)
+    rows = [{"id": key, "turns": [text]} for text, key in held.items() if text and text not in learned]
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps({"id": prompt.key, "turns": [prompt.messages[-1]["content"]]}) + "\n" for prompt in held]
-    path.write_text("".join(lines), "utf-8")
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
 
 
 def read_prompts(source: str, split: str = "train", limit: int | None = None) -> list[Prompt]:

@@ -52,7 +52,7 @@ class Magpie:
     count: int = option("prompts to write", default=2000, minimum=1)
     seed: int = option("same seed, same prompts", default=0, minimum=0)
     temperature: float = option(
-        "of the target's law; 0 would write one prompt again and again", default=0.8, minimum=0.1
+        "of the target's law; 0 would write one prompt again and again", default=0.8, minimum=0.1, maximum=10
     )
     max_new_tokens: int = option("tokens of a prompt; longer ones are cut", default=512, minimum=1)
     batch: int = option("prompts written at once", default=64, minimum=1)

@@ -18,7 +18,7 @@ from draftmux.drafters.eagle3.sizes import Fit, sizes
 from draftmux.drafters.neural.laws import Vocabulary
 from draftmux.drafters.neural.reader import host_of
 from draftmux.errors import ModelError
-from draftmux.models.fingerprint import refuse_other_target
+from draftmux.models.fingerprint import refuse_other
 from draftmux.models.parts import part_file
 from draftmux.types import Tap
 
@@ -51,7 +51,7 @@ def load(options: Eagle3, backend: BoundBackend) -> tuple[Target, Vocabulary, tu
     beside = host_of(backend, "eagle3")
     target: Any = backend
     form, tensors = read(options.head, options.revision)
-    _refuse_other_target(options, target.model)
+    refuse_other_target(options.head, options.revision, target.model)
     taps = tuple(options.taps) or form.taps
     head, ids = build(options.head, form, tensors, Fit.of(target.model, len(taps)))
     unread = [tap for tap in taps if tap not in target.recorder.taps]
@@ -187,8 +187,8 @@ def _share(source: str, head: Eagle3Head, lent: set[str], fit: Fit, shape: HeadS
         head.lm_head = fit.output
 
 
-def _refuse_other_target(options: Eagle3, model: Any) -> None:
-    """ModelError when the head's config holds the fingerprint of another target; only heads of ours hold one."""
-    config = part_file(options.head, CONFIG, options.revision)
+def refuse_other_target(source: str, revision: str | None, model: Any) -> None:
+    """ModelError when a head's config holds the fingerprint of another target; only heads of ours hold one."""
+    config = part_file(source, CONFIG, revision)
     if config is not None:
-        refuse_other_target(f"head '{options.head}'", json.loads(config.read_text("utf-8")).get("draftmux"), model)
+        refuse_other(f"head '{source}'", json.loads(config.read_text("utf-8")).get("draftmux"), model)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from draftmux.drafters.eagle3.checkpoint import read
 from draftmux.drafters.eagle3.data import collate, draft_vocabulary
 from draftmux.drafters.eagle3.export import export
 from draftmux.drafters.eagle3.new_head import new_head
@@ -125,6 +126,8 @@ LAST = Tap(-1, "resid_post")  # what the target's own law is made of
 
 def train_head(job: Job, recipe: HeadRecipe, taps: tuple[Tap, ...]) -> None:
     """Collect answers with their states, train, and write the head."""
+    if recipe.start:
+        read(recipe.start)  # what cannot be read is better known before the target answers for hours
     samples = job.collect((*taps, LAST))
     model = load_model(job.spec).model
     ids = draft_vocabulary(samples[0], recipe.vocabulary, model.config.get_text_config(decoder=True).vocab_size)

@@ -12,7 +12,7 @@ from torch import nn
 
 from draftmux.backends.taps import decoder_layers
 from draftmux.errors import ModelError
-from draftmux.models.fingerprint import refuse_other_target
+from draftmux.models.fingerprint import refuse_other
 from draftmux.models.parts import part_file
 
 if TYPE_CHECKING:
@@ -81,21 +81,25 @@ def first_layers(backend: Any, count: int, adapter: str | None = None) -> Any:
     own.config, base.config = config, text
     _set_layers(base, nn.ModuleList(_unhooked(layer) for layer in list(decoder_layers(model))[:count]))
     if adapter is not None:
+        found = read_adapter(adapter)
         _refuse_other_use(adapter, count, model)
-        _adapt(own, read_adapter(adapter), count)
+        _adapt(own, found, count)
     return own
 
 
 def _refuse_other_use(source: str, count: int, model: Any) -> None:
     """ModelError when an adapter of ours was trained for another target, or for another number of its layers."""
-    path = part_file(source, ORIGIN)
+    try:
+        path = part_file(source, ORIGIN)
+    except ModelError:  # a hub that cannot be reached; its two files are in the cache, and of ours there would be three
+        path = None
     if path is None:
         return
     try:
         kept = dict(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ModelError(f"adapter '{source}': {ORIGIN} cannot be read: {error!r}; train it again") from error
-    refuse_other_target(f"adapter '{source}'", kept, model)
+    refuse_other(f"adapter '{source}'", kept, model)
     if kept.get("layers", count) != count:
         raise ModelError(
             f"adapter '{source}' was trained for layers: {kept['layers']}, not {count}; set `layers` to that"

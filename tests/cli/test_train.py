@@ -11,6 +11,7 @@ import torch
 from filelock import FileLock
 from safetensors.torch import load_file
 
+from draftmux.bench.suites import from_file
 from draftmux.training.answers import read_samples, shards
 
 ANSWERS = ("--max-new-tokens", "8", "--batch", "4", "--held-out", "0.3", "--dtype", "float64")
@@ -65,6 +66,19 @@ def test_answers_with_other_states_are_not_taken(model: Path, prompts: Path, tmp
     for other in (("--tap", "0.resid_post", *HEAD[4:]), (*HEAD[2:], "--sampled", "1")):
         found = command(*flags, *other, code=1)
         assert "holds answers with" in found.output
+
+
+def test_a_head_goes_on_from_another(model: Path, prompts: Path, tmp_path: Path, command: Any) -> None:
+    flags = ("train", "eagle3", "--target", str(model), "--prompts", str(prompts), *ANSWERS, *HEAD)
+    kept = ("--answers", str(tmp_path / "kept"))
+    found = command(*flags, "--out", str(tmp_path / "b"), "--start", str(tmp_path / "a"), code=1)
+    assert "a" in found.output and "answered" not in found.output  # a mistake is said before hours of work
+    command(*flags, *kept, "--out", str(tmp_path / "a"))
+    command(*flags, *kept, "--out", str(tmp_path / "b"), "--start", str(tmp_path / "a"), "--learning-rate", "0")
+    first, second = (load_file(tmp_path / name / "model.safetensors") for name in "ab")
+    assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    rows = from_file(tmp_path / "a" / "work" / "held-out.jsonl").rows
+    assert 0 < len(rows) < 12
 
 
 def test_two_runs_do_not_answer_into_one_folder(model: Path, prompts: Path, tmp_path: Path, command: Any) -> None:

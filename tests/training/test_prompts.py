@@ -83,11 +83,13 @@ def test_the_share_that_is_held_out_is_about_what_was_asked() -> None:
 
 
 def test_held_out_prompts_are_what_bench_reads(tmp_path: Path) -> None:
-    system = {"role": "system", "content": "Be brief."}
-    prompts = [Prompt((system, {"role": "user", "content": f"Hello {number}"})) for number in range(200)]
+    """Each text once, and none that was learned after another system message."""
+    systems: list[tuple[dict[str, str], ...]] = [(), ({"role": "system", "content": "Be brief."},)]
+    texts = ["", *(f"Hello {number}" for number in range(200))]
+    prompts = [Prompt((*system, {"role": "user", "content": text})) for system in systems for text in texts]
     path = tmp_path / "new" / "held.jsonl"
     write_held_out(path, prompts, 0.3)
-    held = {prompt.key: prompt.messages[-1]["content"] for prompt in prompts if prompt.held_out(0.3)}
-    rows = from_file(path).rows
-    assert 40 < len(rows) < 80 and {row.id: row.turns[0] for row in rows} == held
-    assert [row.id for row in rows] != [prompt.key for prompt in prompts if prompt.held_out(0.3)]
+    held, learned = ({p.messages[-1]["content"] for p in prompts if p.held_out(0.3) == kept} for kept in (True, False))
+    found = [row.turns[0] for row in from_file(path).rows]
+    assert set(found) == held - learned - {""} and 5 < len(found) == len(set(found)) < 40
+    assert found != sorted(found, key=texts.index)

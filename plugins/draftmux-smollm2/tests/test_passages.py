@@ -46,12 +46,16 @@ def test_texts_are_read_from_files_and_chats(tmp_path: Path) -> None:
     assert "Text a says" in whole and "Text b says" in whole
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"messages": []}', '{"messages": [{"content": " "}]}', "no json"])
-def test_a_file_without_texts_is_named(tmp_path: Path, content: str) -> None:
+NO_TEXTS = ["", "{}", '{"messages": []}', '{"messages": [{"role": "user", "content": " "}]}', "no json", b"\xff"]
+
+
+@pytest.mark.parametrize("content", NO_TEXTS)
+def test_a_file_without_texts_is_named(tmp_path: Path, content: str | bytes) -> None:
     path = tmp_path / "two.jsonl"
-    path.write_text(content, "utf-8")
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     found = CliRunner().invoke(main, ["--count", "1", "--out", str(tmp_path / "out"), "--texts", str(path)])
-    assert found.exit_code == 1 and "two.jsonl" in found.output and "give a text in UTF-8" in found.output
+    assert found.exit_code == 1 and f"--texts {path}" in " ".join(found.output.split())
+    assert not (tmp_path / "out").exists()
 
 
 def test_texts_and_families_are_two_files(tmp_path: Path) -> None:
@@ -65,3 +69,22 @@ def test_a_short_text_is_taken_whole() -> None:
     text = "It rained. Nobody came. The band played on."
     draw, rng = passages([text]), random.Random(1)
     assert all(text in draw(rng) for _ in range(20))
+
+
+def test_words_without_full_stops_are_cut_too() -> None:
+    text = " ".join(f"word{at}" for at in range(5000))
+    draw, rng = passages([text]), random.Random(1)
+    counts = [len([word for word in draw(rng).split() if word.startswith("word")]) for _ in range(50)]
+    assert WORDS[0] <= min(counts) and max(counts) <= 2 * WORDS[1]
+
+
+def test_texts_with_odd_characters_are_one_text_each(tmp_path: Path) -> None:
+    path = tmp_path / "two.jsonl"
+    chats = [{"messages": [{"role": "user", "content": text}]} for text in ("One.\u2028Two.\x85", "Half \ud83d.")]
+    path.write_text("\n".join(json.dumps(chat) for chat in chats), "utf-8")
+    out = tmp_path / "out"
+    found = CliRunner().invoke(main, ["--count", "20", "--out", str(out), "--texts", str(path)])
+    assert found.exit_code == 0, found.output
+    whole = out.read_text("utf-8")
+    assert "One.\u2028Two." in whole or "One. Two." in whole
+    assert "Half ?." in whole

@@ -61,6 +61,26 @@ def _other_norms(folder: Path) -> None:
     _edit(folder, {"norm_before_residual": True})
 
 
+def _taps_of_a_deeper_target(folder: Path) -> None:
+    _edit(folder, {"eagle_aux_hidden_state_layer_ids": [2, 30, 57]})
+
+
+def _other_rope(folder: Path) -> None:
+    layer = json.loads((folder / CONFIG).read_text("utf-8"))["transformer_layer_config"]
+    layer["rope_parameters"]["rope_theta"] *= 2
+    _edit(folder, {"transformer_layer_config": layer})
+
+
+def _other_heads(folder: Path) -> None:
+    layer = json.loads((folder / CONFIG).read_text("utf-8"))["transformer_layer_config"]
+    twice = {name: 2 * layer[name] for name in ("num_attention_heads", "num_key_value_heads")}
+    _edit(folder, {"transformer_layer_config": {**layer, **twice, "head_dim": layer["head_dim"] // 2}})
+
+
+def _other_target(folder: Path) -> None:
+    _edit(folder, {"draftmux": {"target": "org/other", "target_fingerprint": "0" * 64}})
+
+
 def _no_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
 
@@ -73,8 +93,12 @@ def _edit(folder: Path, changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("spoil", "error", "said"),
     [
-        (_other_taps, RequestError, "reads the outputs of layers"),
-        (_other_norms, RequestError, "another size or kind"),
+        (_other_taps, RequestError, "are to be read; give its own with --tap"),
+        (_taps_of_a_deeper_target, RequestError, r"it reads 1\.resid_post, 29\.resid_post, 56\.resid_post, and "),
+        (_other_norms, RequestError, "norm_before_residual is True, and False here"),
+        (_other_rope, RequestError, "rope_parameters is .*, and .* here"),
+        (_other_heads, RequestError, "num_attention_heads is 8, and 4 here"),
+        (_other_target, ModelError, "was trained for org/other"),
         (_no_weights, ModelError, "has neither"),
     ],
 )
@@ -88,5 +112,5 @@ def test_what_misfits_is_refused(
 
 def test_a_head_of_another_width_is_refused(model: Any, kept: tuple[str, Any]) -> None:
     wider = new_head(model, KNOWN, 3, evolve(RECIPE, intermediate=32))
-    with pytest.raises(RequestError, match=r"mlp\.down_proj\.weight differs"):
+    with pytest.raises(RequestError, match="intermediate_size is 24, and 32 here"):
         begin_from(wider, KNOWN, DEFAULT_TAPS, kept[0], model)

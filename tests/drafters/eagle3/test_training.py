@@ -207,6 +207,8 @@ def test_training_lowers_the_loss_and_goes_on_where_it_stopped(
     assert again == [20, 30]
     with pytest.raises(RequestError, match="taps was"):
         train(objective(), parts, job("halved", stop), DEFAULT_TAPS[:2], every=10)
+    with pytest.raises(RequestError, match=r"held_out was 0\.0, and is 0\.3 now"):
+        train(objective(), parts, evolve(job("halved", stop), held_out=0.3), DEFAULT_TAPS, every=10)
     for name, tensor in trained(whole.head).items():
         assert torch.equal(tensor, halved.head.state_dict()[name]), name
         assert torch.equal(tensor, before[name]) == (name == "embed_tokens.weight"), name

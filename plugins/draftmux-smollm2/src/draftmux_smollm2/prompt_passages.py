@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 from draftmux_smollm2.prompt_words import Draw, lines
@@ -31,7 +31,7 @@ Explain the background of this passage {in a few sentences|to someone who does n
 
 def passages(texts: Sequence[str]) -> Callable[[random.Random], str]:
     """What draws a prompt about a passage of one of `texts`: whole sentences, 60 to 750 words or all the text has."""
-    split = [re.split(r"(?<=[.!?])\s+", text.strip()) for text in texts]
+    split = [list(_sentences(text)) for text in texts]
     weights = [len(sentences) for sentences in split]
 
     def draw(rng: random.Random) -> str:
@@ -40,6 +40,14 @@ def passages(texts: Sequence[str]) -> Callable[[random.Random], str]:
         return f"{text}\n\n{ask}" if behind else f"{ask}{rng.choice([' ', chr(10) * 2])}{text}"
 
     return draw
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """Sentences, those of more words than a passage may have in pieces (verse, lists and tables have no full stops)."""
+    for sentence in re.split(r"(?<=[.!?])\s+", text.strip()):
+        words = list(re.finditer(r"\S+", sentence))
+        for at in range(0, len(words), WORDS[1]):
+            yield sentence[words[at].start() : words[min(at + WORDS[1], len(words)) - 1].end()]
 
 
 def _passage(sentences: Sequence[str], rng: random.Random) -> str:

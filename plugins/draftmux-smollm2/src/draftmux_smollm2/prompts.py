@@ -15,6 +15,8 @@ from typing import Any
 
 import click
 
+from draftmux.errors import DraftmuxError
+from draftmux.training.prompts import read_prompts
 from draftmux_smollm2.prompt_chat import chat
 from draftmux_smollm2.prompt_code import code
 from draftmux_smollm2.prompt_math import math
@@ -51,21 +53,20 @@ def prompts(count: int, seed: int, families: Sequence[str] = (), texts: Sequence
 
 
 def read_texts(path: Path) -> list[str]:
-    """The last message of every chat of a JSON Lines file, or all of another file; ClickException if it has none."""
+    """The user's texts of a JSON Lines file of chats, or all of another file; ClickException if it has none."""
     try:
-        whole = path.read_text("utf-8")
-        texts = (
-            [json.loads(line)["messages"][-1]["content"] for line in whole.splitlines() if line.strip()]
-            if path.suffix == ".jsonl"
-            else [whole]
-        )
-        if any(not text.strip() for text in texts or [""]):
-            raise ValueError("a text is empty")
-    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        if path.suffix == ".jsonl":
+            texts = [prompt.messages[-1]["content"] for prompt in read_prompts(str(path))]
+        else:
+            texts = [path.read_text("utf-8-sig")]
+    except (DraftmuxError, OSError, ValueError) as error:
         raise click.ClickException(
-            f"--texts {path}: {error!r}; give a text in UTF-8, or JSON Lines (.jsonl) with `messages` in each line"
+            f"--texts {path}: {error}; give a text in UTF-8, or chats in a .jsonl file"
         ) from error
-    return texts
+    if not any(text.strip() for text in texts):
+        raise click.ClickException(f"--texts {path}: it holds no text")
+    # Half of a surrogate pair is no text that could be written again.
+    return [text.encode("utf-8", "replace").decode("utf-8") for text in texts if text.strip()]
 
 
 def _new(draw: Family, rng: random.Random, seen: set[str]) -> str:
@@ -107,9 +108,8 @@ def main(count: int, seed: int, families: tuple[str, ...], texts: tuple[Path, ..
     if families and texts:
         raise click.UsageError("--family and --texts are two kinds of prompts: make two files, and join them")
     given = [text for path in texts for text in read_texts(path)]
-    with out.open("w", encoding="utf-8", newline="\n") as file:
-        for prompt in prompts(count, seed, families, given):
-            file.write(json.dumps(prompt, ensure_ascii=False) + "\n")
+    lines = [json.dumps(prompt, ensure_ascii=False) + "\n" for prompt in prompts(count, seed, families, given)]
+    out.write_text("".join(lines), "utf-8", newline="\n")
 
 
 if __name__ == "__main__":
