@@ -6,7 +6,9 @@ import random
 from typing import TYPE_CHECKING
 
 import torch
+from attrs import evolve
 
+from draftmux.bench.agreement import first_difference
 from draftmux.errors import RequestError
 
 if TYPE_CHECKING:
@@ -34,6 +36,16 @@ def some_usable(samples: Sequence[Sample], sizes: Sizes) -> list[Sample]:
             f"room for two tokens of its answer"
         )
     return found
+
+
+def learnable(samples: Sequence[Sample], sizes: Sizes, learn: str) -> list[Sample]:
+    """The usable ones; with `learn: all` their prompts count as answers, but for what all of them begin with."""
+    found = some_usable(samples, sizes)
+    if learn == "answers":
+        return found
+    ids = [sample.ids.tolist() for sample in found]
+    same = first_difference(min(ids), max(ids))
+    return [evolve(sample, prompt_length=min(sample.prompt_length, max(2, same))) for sample in found]
 
 
 def batches(samples: Sequence[Sample], sizes: Sizes, seed: int, epoch: int) -> Iterator[list[Sample]]:

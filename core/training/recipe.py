@@ -83,6 +83,11 @@ class Recipe:
     warmup: int = option("steps up to the peak; then cosine down to a tenth", default=50)
     clip: float = option("norm that gradients are clipped to", default=1.0)
     batch_tokens: int = option("tokens of a batch", default=2048, minimum=1)
+    learn: str = option(
+        "answers, or all: the prompts' tokens too, which is worth it where the target wrote them itself",
+        default="answers",
+        choices=("answers", "all"),
+    )
     length: int = option("tokens of a sample at most", default=1024, minimum=4)
     precision: str = option("number format of products", default="no", choices=("no", "bf16", "fp16"))
     seed: int = option("of initial weights and of the order of batches", default=0)

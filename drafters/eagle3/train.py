@@ -19,7 +19,7 @@ from draftmux.drafters.eagle3.new_head import new_head
 from draftmux.drafters.eagle3.start import begin_from
 from draftmux.drafters.eagle3.unroll import Batch, unroll
 from draftmux.models.load import load_model
-from draftmux.training.batches import batches, some_usable, usable
+from draftmux.training.batches import batches, learnable, usable
 from draftmux.training.card import Origin
 from draftmux.training.loop import Course, fit
 from draftmux.training.teacher import Teacher
@@ -92,7 +92,7 @@ def train(
     """Train on the first samples, and report figures of the second, held out, ones; the last figures."""
     recipe = objective.recipe
     sizes = recipe.unrolled_sizes
-    learn, held = some_usable(samples[0], sizes), usable(samples[1], sizes)
+    learn, held = learnable(samples[0], sizes, recipe.learn), usable(samples[1], sizes)
 
     def epoch(number: int) -> Iterator[Batch]:
         return (collate(group, sizes) for group in batches(learn, sizes, recipe.seed, number))

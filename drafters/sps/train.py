@@ -17,7 +17,7 @@ from torch import nn
 from draftmux.drafters.sps.layers import ORIGIN, first_layers
 from draftmux.errors import RequestError
 from draftmux.models.load import load_model
-from draftmux.training.batches import batches, padded, some_usable
+from draftmux.training.batches import batches, learnable, padded, some_usable
 from draftmux.training.card import Origin, write_card
 from draftmux.training.loop import Course, fit
 from draftmux.training.teacher import Teacher
@@ -89,7 +89,8 @@ def train_draft(job: Job, recipe: DraftRecipe) -> None:
     except ImportError as error:
         raise RequestError(f"this needs the package peft: pip install 'draftmux[train]' ({error})") from error
 
-    learn, held = (some_usable(part, recipe.sizes) for part in job.collect((LAST,)))
+    answers, kept = job.collect((LAST,))
+    learn, held = learnable(answers, recipe.sizes, recipe.learn), some_usable(kept, recipe.sizes)
     model = load_model(job.spec).model.float()
     torch.manual_seed(recipe.seed)
     lora = LoraConfig(r=recipe.rank, lora_alpha=recipe.alpha, target_modules="all-linear", lora_dropout=0.0)

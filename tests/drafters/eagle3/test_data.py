@@ -14,7 +14,7 @@ from draftmux.drafters.eagle3.data import collate, draft_vocabulary
 from draftmux.drafters.eagle3.recipe import HeadRecipe
 from draftmux.drafters.eagle3.train import chain_lengths
 from draftmux.training.answers import Sample
-from draftmux.training.batches import batches, usable
+from draftmux.training.batches import batches, learnable, usable
 from draftmux.training.recipe import Schedule, Sizes
 
 SIZES = st.builds(Sizes, length=st.integers(6, 40), tokens=st.integers(10, 100), steps=st.integers(1, 5))
@@ -123,3 +123,22 @@ def test_the_unrolling_grows_to_its_full_length_within_the_ramp(unroll: int, ram
     assert found == sorted(found) and all(1 <= steps <= unroll for steps in found)
     assert recipe.unrolled(ramp) == recipe.unrolled(1.0) == unroll
     assert ramp == 0 or recipe.unrolled(0.0) == 1
+
+
+OPENING = st.lists(st.integers(0, 3), min_size=1, max_size=5)
+
+
+@given(opening=OPENING, rests=st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=9), min_size=1, max_size=5))
+def test_all_is_learned_but_what_every_sample_begins_with(opening: list[int], rests: list[list[int]]) -> None:
+    samples = [
+        Sample(str(at), torch.tensor([*opening, *rest]), torch.zeros(len(opening) + len(rest) - 1, 1), len(opening) + 2)
+        for at, rest in enumerate(rests)
+    ]
+    assert [each.prompt_length for each in learnable(samples, Sizes(), "answers")] == [len(opening) + 2] * len(rests)
+    texts = [sample.ids.tolist() for sample in samples]
+    same = next(
+        (at for at, column in enumerate(zip(*texts, strict=False)) if len(set(column)) > 1), min(map(len, texts))
+    )
+    for sample, found in zip(samples, learnable(samples, Sizes(), "all"), strict=True):
+        assert found.prompt_length == min(len(opening) + 2, max(2, same))
+        assert torch.equal(found.ids, sample.ids)
