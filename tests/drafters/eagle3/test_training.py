@@ -195,6 +195,7 @@ def test_training_lowers_the_loss_and_goes_on_where_it_stopped(
     )
     assert len(losses) == 3 and losses[-1] < 0.9 * losses[0]
     assert len(last["accuracy"]) == RECIPE.unroll and 1 <= last["chain_of_4"] <= 5
+    assert last["chain_of_4"] < last["chain_of_4_learned"] <= 5
 
     def stop(step: int, figures: Any) -> None:
         raise StopError
