@@ -164,7 +164,7 @@ def draft(**given: Any) -> None:
 @click.option("--dtype", default="auto", show_default=True, help="Number format of the target.")
 @threads_option
 @options_of(Magpie)
-def prompts(target: str, out: Path, systems: tuple[str, ...], dtype: str, threads: int | None, **given: Any) -> None:
+def prompts(target: str, out: Path, systems: tuple[str, ...], dtype: Any, threads: int | None, **given: Any) -> None:
     """Let the target write prompts to train on (Magpie): what it takes for the text of a user, one chat a line.
 
     System messages steer what is written, and are not part of the prompts. The same command goes on where it stopped.

@@ -84,7 +84,7 @@ class Recipe:
     clip: float = option("norm that gradients are clipped to", default=1.0)
     batch_tokens: int = option("tokens of a batch", default=2048, minimum=1)
     learn: str = option(
-        "answers, or all: the prompts' tokens too, which is worth it where the target wrote them itself",
+        "answers, or all: the prompts' tokens too, meant for prompts that the target wrote itself",
         default="answers",
         choices=("answers", "all"),
     )
