@@ -84,9 +84,9 @@ def written(path: Path, settings: str) -> set[int]:
     """
     if not path.exists():
         return set()
-    text = path.read_text("utf-8")
-    whole = text[: text.rfind("\n") + 1]
     try:
+        text = path.read_text("utf-8")
+        whole = text[: text.rfind("\n") + 1]
         pairs = [json.loads(line)["id"].rsplit("-", 1) for line in whole.split("\n") if line]
         if any(name != settings for name, _ in pairs):
             raise ValueError("a line has another id")

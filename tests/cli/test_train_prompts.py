@@ -45,17 +45,19 @@ def test_it_goes_on_where_it_was_stopped(model: Path, tmp_path: Path, command: A
     assert sorted(path.read_text("utf-8").splitlines(keepends=True)) == sorted(lines)
 
 
-@pytest.mark.parametrize("content", ['{"messages": []}\n', "mine\n", '{"id": "abc-1"}\n', None])
-def test_a_file_of_something_else_is_left_alone(model: Path, tmp_path: Path, command: Any, content: str | None) -> None:
+@pytest.mark.parametrize("content", [b'{"messages": []}\n', b"mine\n", b'{"id": "abc-1"}\n', b"\xff\n", None])
+def test_a_file_of_something_else_is_left_alone(
+    model: Path, tmp_path: Path, command: Any, content: bytes | None
+) -> None:
     path = tmp_path / "a.jsonl"
     if content is None:
         written(command, model, path, "--seed", "5")
     else:
-        path.write_text(content, "utf-8")
-    before = path.read_text("utf-8")
+        path.write_bytes(content)
+    before = path.read_bytes()
     found = command("train", "prompts", "--target", str(model), "--out", str(path), *FLAGS, code=1)
     assert "is not of this command" in found.output and "give another --out" in found.output
-    assert path.read_text("utf-8") == before
+    assert path.read_bytes() == before
 
 
 def test_a_prompt_goes_on_from_where_the_user_speaks(model: Path) -> None:
