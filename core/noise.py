@@ -51,15 +51,34 @@ def uniform(seed: int, position: int, index: int) -> float:
 
 def uniforms(seed: int, position: int, vocab_size: int, device: torch.device | str = "cpu") -> Tensor:
     """One number in (0, 1) for every token id at an absolute position: `(V,)` float64, the same on every device."""
+    return uniforms_at(seed, position, _token_ids(vocab_size, torch.device(device)))
+
+
+def uniforms_at(seed: int, position: int, tokens: Tensor) -> Tensor:
+    """Those of some token ids `(n,)` int64."""
     start = _mix_word((seed + _GOLDEN * (position + 1)) & _WORD)
-    words = _mix(_token_words(vocab_size, torch.device(device)) + _signed(start))
+    words = _mix((tokens + 1) * _signed(_GOLDEN) + _signed(start))
     # 52 bits: with 53 the largest value would round to 1 and its Gumbel noise be infinite.
     return (_shift(words, 12).to(torch.float64) + 0.5) * 2.0**-52
 
 
 def gumbel(seed: int, position: int, vocab_size: int, device: torch.device | str = "cpu") -> Tensor:
     """Standard Gumbel noise `(V,)` from `uniforms`; the argmax of log p plus it is a draw from p."""
-    return -torch.log(-torch.log(uniforms(seed, position, vocab_size, device)))
+    return _gumbel(uniforms(seed, position, vocab_size, device))
+
+
+def perturbed(logits: Tensor, seed: int, position: int) -> Tensor:
+    """Logits `(V,)` plus `gumbel`, in float64: the largest is a draw from their softmax.
+
+    On the host noise is made for finite logits only, which after most warpers are few. On a device to look for them
+    would be to wait for it.
+    """
+    found = logits.to(torch.float64, copy=True)
+    if logits.device.type != "cpu":
+        return found + gumbel(seed, position, len(logits), logits.device)
+    able = logits.isfinite().nonzero()[:, 0]
+    found[able] += _gumbel(uniforms_at(seed, position, able))
+    return found
 
 
 def draw(law: Tensor, seed: int, position: int) -> int:
@@ -68,7 +87,11 @@ def draw(law: Tensor, seed: int, position: int) -> int:
     A drafter that samples independently of the target draws node i of a step with
     `draw(q, stream_seed(seed, Stream.DRAFT, i), len(context.tokens))`: every node of every step has noise of its own.
     """
-    return int((law.log() + gumbel(seed, position, len(law), law.device)).argmax())
+    return int(perturbed(law.log(), seed, position).argmax())
+
+
+def _gumbel(numbers: Tensor) -> Tensor:
+    return -torch.log(-torch.log(numbers))
 
 
 def _signed(word: int) -> int:
@@ -95,5 +118,5 @@ def _mix(z: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=8)
-def _token_words(vocab_size: int, device: torch.device) -> Tensor:
-    return torch.arange(1, vocab_size + 1, dtype=torch.int64, device=device) * _signed(_GOLDEN)
+def _token_ids(vocab_size: int, device: torch.device) -> Tensor:
+    return torch.arange(vocab_size, dtype=torch.int64, device=device)

@@ -18,7 +18,7 @@ from attrs import define, field, frozen
 
 from draftmux.constraining import Constrained, begun
 from draftmux.errors import DeadEndError, DraftmuxError, RequestError
-from draftmux.noise import Stream, draw, gumbel, stream_seed, uniform
+from draftmux.noise import Stream, draw, perturbed, stream_seed, uniform
 from draftmux.processors import RuleContext, processors, warpers
 from draftmux.tree import ROOT
 
@@ -118,9 +118,7 @@ class Sampler:
     def _noisy(self, node: int) -> Tensor:
         """Logits `(V,)` whose largest is the pick."""
         logits = self.logits(node)
-        if self.rule.greedy:
-            return logits
-        return logits + gumbel(self.rule.seed, self.position(node), len(logits), logits.device)
+        return logits if self.rule.greedy else perturbed(logits, self.rule.seed, self.position(node))
 
     def logits(self, node: int) -> Tensor:
         """Processed logits `(V,)` after `node`, in float32 or better; when sampling, softmax of them is p."""

@@ -14,7 +14,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from draftmux.constraining import advanced
-from draftmux.noise import gumbel
+from draftmux.noise import perturbed
 from draftmux.protocols import Row
 from draftmux.sampling import RuleContext, SamplingRule
 from draftmux.tree import ROOT
@@ -160,7 +160,7 @@ class Margins:
         constraint = rule.constraint and advanced(rule.constraint, tokens[prompt_length:])
         logits = rule.at(context, Draft.empty(), scores, constraint).logits(ROOT)
         if not generation.greedy:
-            logits = logits + gumbel(generation.seed, len(tokens), len(logits), logits.device)
+            logits = perturbed(logits, generation.seed, len(tokens))
         best = logits.topk(min(2, len(logits))).values.tolist()
         gap = best[0] - best[-1]
         return gap if len(best) == 2 and math.isfinite(gap) else None

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from attrs import evolve, frozen
 
-from draftmux.noise import Stream, draw, gumbel, stream_seed
+from draftmux.noise import Stream, draw, perturbed, stream_seed
 from draftmux.sampling import RuleContext, SamplingRule, upcast
 
 if TYPE_CHECKING:
@@ -100,7 +100,10 @@ class Law:
     def _family(self, sprout: Sprout, node: int, row: Tensor) -> list[Child]:
         context = sprout.request.context
         prefix = partial(_ids, context, [sprout.tokens[other] for other in sprout.path(node)])
-        logits = self.rule.process(self.vocabulary.widen(row), prefix)
+        if self.rule.processors:  # they speak of the target's ids
+            logits = self.rule.process(self.vocabulary.widen(row), prefix)
+        else:
+            logits = self.vocabulary.widen(self.rule.process(row, prefix))
         logq = logits.log_softmax(-1)
         best = float(logq.max())
         if not best >= max(self._floor, -1e30):  # no number, or nothing is left to draw
@@ -110,8 +113,7 @@ class Law:
             return [self._drawn(logq, len(sprout.tokens), len(context.tokens))]
         if self.shape.draw == "coupled" and not self.rule.greedy:
             # The target picks with this noise, so what is likely here is likely under the noise.
-            noisy = logits + gumbel(self.rule.seed, position, len(logits), logits.device)
-            logq = noisy.log_softmax(-1)
+            logq = perturbed(logits, self.rule.seed, position).log_softmax(-1)
         values, tokens = logq.topk(min(self.shape.top_k, len(logq)))
         return [(t, v, None) for t, v in zip(tokens.tolist(), values.tolist(), strict=True) if v > -math.inf]
 

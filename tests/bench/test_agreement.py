@@ -13,7 +13,7 @@ from draftmux.bench.conversation import Prompt
 from draftmux.bench.run import Plan, Trial, Unit, measure
 from draftmux.bench.suites import Row, Suite
 from draftmux.generation import Generation
-from draftmux.sampling import gumbel
+from draftmux.noise import gumbel
 from draftmux.testing.drafters import Oracle
 from draftmux.testing.targets import scripted, table_law
 from draftmux.types import Acceptance, Accepts

@@ -122,14 +122,14 @@ def the_bonus_token_is_keyed_at_its_parents_position(patch: Any) -> None:
 @FAULTS.breaks(draws_by_position)
 def noise_comes_from_a_generator(patch: Any) -> None:
     generator = torch.Generator().manual_seed(0)
-    draw = lambda seed, position, size, device: torch.rand(size, generator=generator, dtype=torch.float64)  # noqa: E731
-    patch.setattr(noise, "uniforms", draw)
+    draw = lambda seed, position, tokens: torch.rand(len(tokens), generator=generator, dtype=torch.float64)  # noqa: E731
+    patch.setattr(noise, "uniforms_at", draw)
 
 
 @FAULTS.breaks(draws_by_position)
 def the_seed_is_ignored(patch: Any) -> None:
-    original = sampling.gumbel
-    patch.setattr(sampling, "gumbel", lambda seed, *rest: original(0, *rest))
+    original = sampling.perturbed
+    patch.setattr(sampling, "perturbed", lambda logits, seed, position: original(logits, 0, position))
 
 
 @FAULTS.breaks(draws_by_position)

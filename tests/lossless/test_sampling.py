@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from draftmux.errors import RequestError
 from draftmux.generation import Generation
-from draftmux.noise import gumbel, uniforms
+from draftmux.noise import draw, gumbel, perturbed, uniforms
 from draftmux.testing import strategies as some
 from draftmux.testing.drafters import Oracle, TreeOracle
 from draftmux.testing.harness import Trial, assemble, serve
@@ -52,6 +53,20 @@ def test_noise_is_finite_for_every_uniform_that_can_occur() -> None:
     ends = torch.tensor([0.5, 2.0**52 - 0.5], dtype=torch.float64) * 2.0**-52
     assert (-torch.log(-torch.log(ends))).isfinite().all()
     assert gumbel(3, 5, 1000).isfinite().all()
+
+
+@settings(max_examples=50)
+@given(seed=some.SEEDS, position=st.integers(0, WIDE), data=st.data())
+def test_noise_of_a_few_tokens_is_that_of_all(seed: int, position: int, data: Any) -> None:
+    """What cannot be drawn gets none, and stays what it is."""
+    value = st.one_of(st.floats(-20, 20), st.sampled_from((-math.inf, math.nan, math.inf)))
+    logits = torch.tensor(data.draw(st.lists(value, min_size=1, max_size=12)), dtype=torch.float32)
+    before = logits.clone()
+    expected = logits + gumbel(seed, position, len(logits))
+    assert torch.equal(perturbed(logits, seed, position).nan_to_num(9e9), expected.nan_to_num(9e9))
+    assert torch.equal(logits.nan_to_num(9e9), before.nan_to_num(9e9))
+    law = logits.nan_to_num(0.0, 0.0, 0.0).softmax(-1) * (logits > 0)
+    assert draw(law, seed, position) == int((law.log() + gumbel(seed, position, len(law))).argmax())
 
 
 def test_uniforms_are_uniform_and_neighbours_unrelated() -> None:

@@ -42,9 +42,9 @@ def in_production(monkeypatch: pytest.MonkeyPatch, question: str, length: int) -
     """Seed, position and, for single numbers, index of the noise that is asked for."""
     asked: list[tuple[int, ...]] = []
 
-    def gumbel(seed: int, position: int, vocab_size: int, device: Any) -> torch.Tensor:
+    def perturbed(logits: torch.Tensor, seed: int, position: int) -> torch.Tensor:
         asked.append((seed, position))
-        return torch.zeros(vocab_size)
+        return logits
 
     def draw(law: torch.Tensor, seed: int, position: int) -> int:
         asked.append((seed, position))
@@ -54,7 +54,7 @@ def in_production(monkeypatch: pytest.MonkeyPatch, question: str, length: int) -
         asked.append(key)
         return 0.5
 
-    for name, found in (("gumbel", gumbel), ("draw", draw), ("uniform", uniform)):
+    for name, found in (("perturbed", perturbed), ("draw", draw), ("uniform", uniform)):
         monkeypatch.setattr(sampling, name, found)
     QUESTIONS[question](sampler(rule(), length))
     [key] = asked

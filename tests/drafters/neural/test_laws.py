@@ -55,12 +55,17 @@ def draft_of(book: Any, law: Any, shape: Shape, generation: Generation, **more: 
     return grow(book.Model(law), [book.sprout(PROMPT, SIZE, shape, generation=generation, **more)])[0]
 
 
+@pytest.mark.parametrize("ids", [None, (4, 1, 5)], ids=["all ids", "a draft vocabulary"])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_q_is_the_law_of_the_request_at_every_node(book: Any, name: str) -> None:
-    law = hash_law(4, SIZE)
+def test_q_is_the_law_of_the_request_at_every_node(book: Any, name: str, ids: tuple[int, ...] | None) -> None:
+    whole, law = hash_law(4, SIZE), hash_law(4, SIZE)
+    vocabulary = Vocabulary(SIZE, None if ids is None else torch.tensor(ids))
+    if ids is not None:
+        law = lambda prefix: [x if token in ids else -math.inf for token, x in enumerate(whole(prefix))]  # noqa: E731
     for seed in range(5):
         generation = settings_of(name, seed=seed)
-        draft = draft_of(book, law, SAMPLED, generation)
+        rows = lambda prefix: [whole(prefix)[token] for token in ids or range(SIZE)]  # noqa: E731
+        draft = draft_of(book, rows, SAMPLED, generation, vocabulary=vocabulary)
         by_the_book = Book(Toy(law, lambda prefix: (), SIZE, prompt=PROMPT), generation)
         assert len(draft) == 4 and draft.q is not None
         for node, token in enumerate(draft.tokens.tolist()):
