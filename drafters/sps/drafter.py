@@ -42,7 +42,8 @@ class Sps(NeuralDrafter):
 
         bound = BoundSps.load(self, resources)
         if self.self_test:
-            from draftmux.drafters.neural.self_test import check_agreement
+            from draftmux.drafters.neural.self_test import LEAST, LEAST_OF_LAYERS, check_agreement
 
-            check_agreement(f"sps ({self.model or f'layers: {self.layers}'})", bound, resources)
+            what, least = (self.model, LEAST) if self.model else (f"layers: {self.layers}", LEAST_OF_LAYERS)
+            check_agreement(f"sps ({what})", bound, resources, least)
         return bound

@@ -42,16 +42,22 @@ PLAIN: dict[str, tuple[Any, ...]] = {
 
 
 class Adapted(nn.Module):
-    """A linear layer and a low-rank term beside it, `x A' B' * scale` (2106.09685). The layer itself is shared."""
+    """A linear layer and a low-rank term beside it, `x A' B' * scale` (2106.09685). The layer itself is shared; the
+    term is two layers of its own, so that a backend makes of them what it makes of all others."""
 
     def __init__(self, base: nn.Module, a: Tensor, b: Tensor, scale: float) -> None:
         super().__init__()
-        self.base = base
-        self.a, self.b = nn.Parameter(a, requires_grad=False), nn.Parameter(b * scale, requires_grad=False)
+        self.base, self.down, self.up = base, _linear(a), _linear(b * scale)
 
     def forward(self, states: Tensor) -> Tensor:
         """`(…, in_features)` to `(…, out_features)`."""
-        return self.base(states) + (states @ self.a.T) @ self.b.T  # type: ignore[no-any-return]
+        return self.base(states) + self.up(self.down(states))  # type: ignore[no-any-return]
+
+
+def _linear(weight: Tensor) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    layer.weight = nn.Parameter(weight, requires_grad=False)
+    return layer
 
 
 @frozen

@@ -1,5 +1,5 @@
 #!/bin/sh
-# How the trained head of this package was made: prompts, the model's answers to them, the head.
+# How the trained parts of this package were made: prompts, the model's answers to them, the head, the draft adapter.
 # Run it in an empty folder, with draftmux[train] and this package installed. On two CPU cores it takes hours; started
 # again it goes on where it was.
 set -eu
@@ -30,3 +30,7 @@ cat composed.jsonl own-passages.jsonl own-math.jsonl own-chat.jsonl > prompts.js
 draftmux train eagle3 $target $head --prompts composed.jsonl --out first --steps 2200
 draftmux train eagle3 $target $head --prompts prompts.jsonl --out eagle3 --start first \
   --learn all --batch-tokens 1024 --steps 1700 --learning-rate 3e-3 --ramp 0.1
+
+# A LoRA on the model's first eight layers, from the same answers.
+draftmux train draft $target --answers answers --prompts prompts.jsonl --out draft --layers 8 --rank 64 --alpha 64 \
+  --precision bf16 --batch 64 --batch-tokens 1024 --optimizer muon --learning-rate 4e-3 --warmup 30 --steps 1000

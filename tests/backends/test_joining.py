@@ -32,8 +32,9 @@ class Odd(nn.Module):
 
     def forward(self, input_ids: Tensor, **kwargs: Any) -> tuple[Tensor, ...]:
         states = self.embed(input_ids)
-        one, two = self.one(states), self.two(states)
-        return one, two, self.other(one), self.twice(self.twice(one))
+        one = self.one(states)
+        other = self.other(one)  # somebody else is called in between
+        return one, self.two(states), other, self.twice(self.twice(one))
 
 
 @pytest.mark.parametrize("bias", [False, True])

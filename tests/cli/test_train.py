@@ -108,10 +108,13 @@ def test_runs_share_answers_whose_states_they_need_only_some_of(
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft asks transformers
-def test_an_adapter_is_distilled_and_drafts(model: Path, prompts: Path, tmp_path: Path, command: Any) -> None:
+@pytest.mark.parametrize("more", [(), ("--optimizer", "muon", "--learn", "all")])
+def test_an_adapter_is_distilled_and_drafts(
+    model: Path, prompts: Path, tmp_path: Path, command: Any, more: tuple[str, ...]
+) -> None:
     pytest.importorskip("peft")
     out = tmp_path / "adapter"
-    flags = ("--target", str(model), "--prompts", str(prompts), "--out", str(out), *ANSWERS)
+    flags = ("--target", str(model), "--prompts", str(prompts), "--out", str(out), *ANSWERS, *more)
     command("train", "draft", *flags, "--layers", "1", "--rank", "2", "--steps", "3")
     assert json.loads((out / "draftmux.json").read_text("utf-8"))["layers"] == 1
     pipeline = tmp_path / "pipeline.yaml"

@@ -54,16 +54,16 @@ class JoinedLinear(nn.Module):
 
 
 def readers_of_one(model: Any, fit: Callable[[nn.Module], bool]) -> list[list[nn.Linear]]:
-    """Groups of `fit` linear layers that were called one after the other with the same tensor, in a trial pass."""
+    """Groups of `fit` linear layers that were called with the same tensor, in a trial pass."""
     groups: list[list[nn.Linear]] = []
-    before: list[Tensor] = []  # what the last layer read
+    read: list[Tensor] = []  # by group; held, so that no other tensor takes its place
 
     def note(layer: nn.Module, args: tuple[Tensor, ...]) -> None:
-        if before and before[0] is args[0]:
-            groups[-1].append(layer)  # type: ignore[arg-type]
-        else:
-            groups.append([layer])  # type: ignore[list-item]
-        before[:] = args[:1]
+        same = next((at for at in range(len(read) - 1, -1, -1) if read[at] is args[0]), None)
+        if same is None:
+            read.append(args[0])
+            groups.append([])
+        groups[-1 if same is None else same].append(layer)  # type: ignore[arg-type]
 
     hooks = [module.register_forward_pre_hook(note) for module in model.modules() if fit(module)]
     try:

@@ -1,4 +1,4 @@
-"""The head that is shipped: its size, what it is worth, and that mistakes in it show."""
+"""The parts that are shipped: their size, what they are worth, and that mistakes in them show."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOKENS = 64
 
 def test_all_parts_together_are_small() -> None:
     files = [path for path in PARTS.rglob("*") if path.suffix == ".safetensors"]
-    assert {path.parent.name for path in files} == {"eagle3"}
+    assert {path.parent.name for path in files} == {"eagle3", "draft"}
     assert sum(path.stat().st_size for path in files) <= LIMIT
 
 
@@ -132,3 +132,16 @@ def test_the_loader_refuses(altered: Callable[[Any], Path], mistake: Any, said: 
 def test_the_test_at_load_warns(altered: Callable[[Any], Path], mistake: Any) -> None:
     with pytest.warns(UserWarning, match="drafted tokens were the target's own"):
         draftmux.load("eagle3", [f"drafters.eagle.head={altered(mistake)}"]).generate("Hello", max_new_tokens=2)
+
+
+@pytest.mark.smollm2
+def test_the_draft_is_refused_with_other_layers_and_for_another_target(tmp_path: Path) -> None:
+    """Before any of its weights are used."""
+    with pytest.raises(ModelError, match="was trained for layers: 8, not 6"):
+        draftmux.load("sps", ["drafters.draft.layers=6"])
+    folder = tmp_path / "draft"
+    shutil.copytree(PARTS / "draft", folder)
+    kept = json.loads((folder / "draftmux.json").read_text("utf-8"))
+    (folder / "draftmux.json").write_text(json.dumps(kept | {"target_fingerprint": "0" * 64}), "utf-8")
+    with pytest.raises(ModelError, match="was trained for smollm2, whose weights are others"):
+        draftmux.load("sps", [f"drafters.draft.adapter={folder}"])

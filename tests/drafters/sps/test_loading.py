@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from draftmux.drafters.neural import self_test
 from draftmux.drafters.neural.self_test import check_agreement
 from draftmux.drafters.sps.drafter import Sps
 from draftmux.drafters.sps.model import refuse_other_ids
@@ -173,6 +174,7 @@ def test_a_good_one_is_not(make_target: Any, make_sps: Any) -> None:
         assert check_agreement("unsure", unsure, resources(target)) in (None, 1.0)
 
 
-def test_the_first_layers_are_tested_when_loaded(make_target: Any) -> None:
+def test_the_first_layers_are_tested_when_loaded(make_target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(self_test, "LEAST_OF_LAYERS", 0.99)
     with pytest.warns(UserWarning, match=r"sps \(layers: 1\): \d+ of the first"):
         Sps(layers=1).bind(resources(make_target()))
