@@ -1,10 +1,13 @@
-"""Randomness as a function of (seed, position, stream), never of the order of calls. Knows no laws and no tokens.
+"""Randomness as a function of (seed, position, stream), never of the order of calls, and draws with it.
+
+Knows nothing of requests, drafts or what a token means.
 
 The same numbers come out on every device, for every batch, drafter and step border.
 """
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -51,15 +54,7 @@ def uniform(seed: int, position: int, index: int) -> float:
 
 def uniforms(seed: int, position: int, vocab_size: int, device: torch.device | str = "cpu") -> Tensor:
     """One number in (0, 1) for every token id at an absolute position: `(V,)` float64, the same on every device."""
-    return uniforms_at(seed, position, _token_ids(vocab_size, torch.device(device)))
-
-
-def uniforms_at(seed: int, position: int, tokens: Tensor) -> Tensor:
-    """Those of some token ids `(n,)` int64."""
-    start = _mix_word((seed + _GOLDEN * (position + 1)) & _WORD)
-    words = _mix((tokens + 1) * _signed(_GOLDEN) + _signed(start))
-    # 52 bits: with 53 the largest value would round to 1 and its Gumbel noise be infinite.
-    return (_shift(words, 12).to(torch.float64) + 0.5) * 2.0**-52
+    return _uniforms(seed, position, _token_words(vocab_size, torch.device(device)))
 
 
 def gumbel(seed: int, position: int, vocab_size: int, device: torch.device | str = "cpu") -> Tensor:
@@ -70,14 +65,14 @@ def gumbel(seed: int, position: int, vocab_size: int, device: torch.device | str
 def perturbed(logits: Tensor, seed: int, position: int) -> Tensor:
     """Logits `(V,)` plus `gumbel`, in float64: the largest is a draw from their softmax.
 
-    On the host noise is made for finite logits only, which after most warpers are few. On a device to look for them
-    would be to wait for it.
+    On the host noise is made for those above minus infinity only, which after most warpers are few. On a device to look
+    for them would be to wait for it.
     """
+    drawable = (logits > -math.inf).nonzero()[:, 0] if logits.device.type == "cpu" else None
+    if drawable is None or len(drawable) == len(logits):
+        return logits + gumbel(seed, position, len(logits), logits.device)
     found = logits.to(torch.float64, copy=True)
-    if logits.device.type != "cpu":
-        return found + gumbel(seed, position, len(logits), logits.device)
-    able = logits.isfinite().nonzero()[:, 0]
-    found[able] += _gumbel(uniforms_at(seed, position, able))
+    found[drawable] += _gumbel(_uniforms(seed, position, _token_words(len(logits), logits.device)[drawable]))
     return found
 
 
@@ -87,7 +82,18 @@ def draw(law: Tensor, seed: int, position: int) -> int:
     A drafter that samples independently of the target draws node i of a step with
     `draw(q, stream_seed(seed, Stream.DRAFT, i), len(context.tokens))`: every node of every step has noise of its own.
     """
-    return int(perturbed(law.log(), seed, position).argmax())
+    drawable = law.nonzero()[:, 0]
+    if not len(drawable):
+        return 0
+    noise = _gumbel(_uniforms(seed, position, _token_words(len(law), law.device)[drawable]))
+    return int(drawable[(law[drawable].log() + noise).argmax()])
+
+
+def _uniforms(seed: int, position: int, words: Tensor) -> Tensor:
+    """Of token ids by their words."""
+    start = _mix_word((seed + _GOLDEN * (position + 1)) & _WORD)
+    # 52 bits: with 53 the largest value would round to 1 and its Gumbel noise be infinite.
+    return (_shift(_mix(words + _signed(start)), 12).to(torch.float64) + 0.5) * 2.0**-52
 
 
 def _gumbel(numbers: Tensor) -> Tensor:
@@ -118,5 +124,5 @@ def _mix(z: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=8)
-def _token_ids(vocab_size: int, device: torch.device) -> Tensor:
-    return torch.arange(vocab_size, dtype=torch.int64, device=device)
+def _token_words(vocab_size: int, device: torch.device) -> Tensor:
+    return torch.arange(1, vocab_size + 1, dtype=torch.int64, device=device) * _signed(_GOLDEN)

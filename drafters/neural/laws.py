@@ -41,11 +41,11 @@ class Vocabulary:
         """Logits of ids that the target has; padding of a larger embedding goes."""
         return logits if self.ids is not None else logits[..., : self.size]
 
-    def widen(self, row: Tensor) -> Tensor:
-        """Logits `(V,)` over the target's ids; minus infinity where the draft model has none."""
+    def widen(self, row: Tensor, nothing: float = -math.inf) -> Tensor:
+        """Logits, or a law with `nothing` 0, `(V,)` over the target's ids; that where the draft model has none."""
         if self.ids is None and len(row) == self.size:
             return row
-        wide = row.new_full((self.size,), -math.inf)
+        wide = row.new_full((self.size,), nothing)
         if self.ids is None:
             wide[: len(row)] = row
         else:
@@ -100,31 +100,33 @@ class Law:
     def _family(self, sprout: Sprout, node: int, row: Tensor) -> list[Child]:
         context = sprout.request.context
         prefix = partial(_ids, context, [sprout.tokens[other] for other in sprout.path(node)])
-        if self.rule.processors:  # they speak of the target's ids
-            logits = self.rule.process(self.vocabulary.widen(row), prefix)
-        else:
-            logits = self.vocabulary.widen(self.rule.process(row, prefix))
+        own = self.vocabulary
+        if self.rule.processors:  # they speak of the target's ids; warpers do as well with fewer
+            row, own = own.widen(row), Vocabulary(own.size)
+        logits = self.rule.process(row, prefix)
         logq = logits.log_softmax(-1)
         best = float(logq.max())
         if not best >= max(self._floor, -1e30):  # no number, or nothing is left to draw
             return []
         position = len(context.tokens) + sprout.depth(node)
         if self.shape.draw == "sampled":
-            return [self._drawn(logq, len(sprout.tokens), len(context.tokens))]
+            return [self._drawn(own, logq, len(sprout.tokens), len(context.tokens))]
         if self.shape.draw == "coupled" and not self.rule.greedy:
             # The target picks with this noise, so what is likely here is likely under the noise.
-            logq = perturbed(logits, self.rule.seed, position).log_softmax(-1)
-        values, tokens = logq.topk(min(self.shape.top_k, len(logq)))
-        return [(t, v, None) for t, v in zip(tokens.tolist(), values.tolist(), strict=True) if v > -math.inf]
+            logq, own = perturbed(own.widen(logits), self.rule.seed, position).log_softmax(-1), Vocabulary(own.size)
+        values, places = logq.topk(min(self.shape.top_k, len(logq)))
+        tokens = own.targets(places).tolist()
+        return [(t, v, None) for t, v in zip(tokens, values.tolist(), strict=True) if v > -math.inf]
 
-    def _drawn(self, logq: Tensor, node: int, position: int) -> Child:
+    def _drawn(self, own: Vocabulary, logq: Tensor, node: int, position: int) -> Child:
         if self.rule.greedy:
             q = torch.zeros_like(logq)
             q[logq.argmax()] = 1
         else:
             q = logq.exp()
+        q = own.widen(q, 0.0)
         token = draw(q, stream_seed(self.rule.seed, Stream.DRAFT, node), position)
-        return token, float(logq[token]), q
+        return token, float(q[token].log()), q
 
 
 def _ids(context: Context, path: Sequence[int]) -> Tensor:

@@ -21,7 +21,8 @@ class Sps(NeuralDrafter):
     model: str | None = option("name of the draft model in `models`", default=None)
     layers: int = option("draft with the target's first layers instead, this many", default=0, minimum=0)
     adapter: str | None = option(
-        "with `layers`: folder, or hub id, of a PEFT LoRA that is active while drafting only", default=None
+        "with `layers`: folder, `package:NAME/PATH` or hub id of a PEFT LoRA that is active while drafting only",
+        default=None,
     )
 
     def __attrs_post_init__(self) -> None:

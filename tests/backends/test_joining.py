@@ -44,6 +44,36 @@ def test_readers_are_found_by_what_they_read(bias: bool) -> None:
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
+class Parallel(nn.Module):
+    """Attention and MLP that read one tensor, as GPT-J's do; one layer comes twice, and the tensor is written to."""
+
+    device = torch.device("cpu")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(4, 8)
+        self.q, self.k, self.twice, self.late, self.later = (nn.Linear(8, 8, bias=False) for _ in range(5))
+        self.up, self.gate = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, input_ids: Tensor, **kwargs: Any) -> tuple[Tensor, ...]:
+        states = self.embed(input_ids).clone()
+        found = [layer(states) for layer in (self.q, self.twice, self.up, self.k, self.twice, self.gate)]
+        states.mul_(2)
+        return (*found, self.late(states), self.later(states))
+
+
+def test_a_reader_that_does_not_fit_keeps_nobody_apart() -> None:
+    model = Parallel()
+    found = readers_of_one(model, packable)
+    assert found == [[model.q, model.k], [model.up, model.gate], [model.late, model.later]]
+    packed = copy.deepcopy(model).eval()
+    pack(packed)
+    with torch.inference_mode():
+        ids = torch.randint(0, 4, (2, 3))
+        for one, two in zip(packed(ids), model(ids), strict=True):
+            torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-5)
+
+
 def test_layers_with_and_without_bias_are_left_apart() -> None:
     assert readers_of_one(Odd((True, False)), packable) == []
 

@@ -116,7 +116,9 @@ def test_an_adapter_is_distilled_and_drafts(
     out = tmp_path / "adapter"
     flags = ("--target", str(model), "--prompts", str(prompts), "--out", str(out), *ANSWERS, *more)
     command("train", "draft", *flags, "--layers", "1", "--rank", "2", "--steps", "3")
-    assert json.loads((out / "draftmux.json").read_text("utf-8"))["layers"] == 1
+    kept = json.loads((out / "draftmux.json").read_text("utf-8"))
+    chosen = (kept["recipe"]["optimizer"], kept["recipe"]["learn"])
+    assert kept["layers"] == 1 and chosen == (("muon", "all") if more else ("adamw", "answers"))
     pipeline = tmp_path / "pipeline.yaml"
     pipeline.write_text(PIPELINE.format(model=model, part=f"use: sps, layers: 1, adapter: {out}"), "utf-8")
     ran = command("run", str(pipeline), "--prompt", "Tell me", "--json")

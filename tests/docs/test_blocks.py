@@ -25,6 +25,7 @@ from draftmux.plugins import discover, registry
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES += sorted((ROOT / "plugins").glob("*/README.md"))
 LANGUAGES = {"python", "yaml", "toml", "json", "sh", "console", "text", "markdown"}
 
 Blocks = Callable[[Path], list[Any]]

@@ -122,8 +122,8 @@ def the_bonus_token_is_keyed_at_its_parents_position(patch: Any) -> None:
 @FAULTS.breaks(draws_by_position)
 def noise_comes_from_a_generator(patch: Any) -> None:
     generator = torch.Generator().manual_seed(0)
-    draw = lambda seed, position, tokens: torch.rand(len(tokens), generator=generator, dtype=torch.float64)  # noqa: E731
-    patch.setattr(noise, "uniforms_at", draw)
+    draw = lambda seed, position, words: torch.rand(len(words), generator=generator, dtype=torch.float64)  # noqa: E731
+    patch.setattr(noise, "_uniforms", draw)
 
 
 @FAULTS.breaks(draws_by_position)

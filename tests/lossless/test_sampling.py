@@ -60,10 +60,12 @@ def test_noise_is_finite_for_every_uniform_that_can_occur() -> None:
 def test_noise_of_a_few_tokens_is_that_of_all(seed: int, position: int, data: Any) -> None:
     """What cannot be drawn gets none, and stays what it is."""
     value = st.one_of(st.floats(-20, 20), st.sampled_from((-math.inf, math.nan, math.inf)))
-    logits = torch.tensor(data.draw(st.lists(value, min_size=1, max_size=12)), dtype=torch.float32)
+    dtype = data.draw(st.sampled_from((torch.float32, torch.float64)))
+    logits = torch.tensor(data.draw(st.lists(value, min_size=1, max_size=12)), dtype=dtype)
     before = logits.clone()
     expected = logits + gumbel(seed, position, len(logits))
-    assert torch.equal(perturbed(logits, seed, position).nan_to_num(9e9), expected.nan_to_num(9e9))
+    found = perturbed(logits, seed, position)
+    assert found.dtype == torch.float64 and torch.allclose(found, expected, atol=1e-12, rtol=0, equal_nan=True)
     assert torch.equal(logits.nan_to_num(9e9), before.nan_to_num(9e9))
     law = logits.nan_to_num(0.0, 0.0, 0.0).softmax(-1) * (logits > 0)
     assert draw(law, seed, position) == int((law.log() + gumbel(seed, position, len(law))).argmax())

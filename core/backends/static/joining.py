@@ -54,32 +54,26 @@ class JoinedLinear(nn.Module):
 
 
 def readers_of_one(model: Any, fit: Callable[[nn.Module], bool]) -> list[list[nn.Linear]]:
-    """Groups of `fit` linear layers that were called with the same tensor, in a trial pass."""
-    groups: list[list[nn.Linear]] = []
-    read: list[Tensor] = []  # by group; held, so that no other tensor takes its place
+    """Groups of `fit` linear layers that were called with the same tensor, each once, in a trial pass.
 
-    def note(layer: nn.Module, args: tuple[Tensor, ...]) -> None:
-        same = next((at for at in range(len(read) - 1, -1, -1) if read[at] is args[0]), None)
-        if same is None:
-            read.append(args[0])
-            groups.append([])
-        groups[-1 if same is None else same].append(layer)  # type: ignore[arg-type]
+    Those with a bias and those without are groups apart. A tensor that is written to in between is another one.
+    """
+    groups: dict[tuple[int, int, bool], tuple[Tensor, list[nn.Linear]]] = {}  # a tensor is held, so that its id stays
+
+    def note(layer: Any, args: tuple[Tensor, ...]) -> None:
+        key = id(args[0]), args[0]._version, layer.bias is None
+        groups.setdefault(key, (args[0], []))[1].append(layer)
 
     hooks = [module.register_forward_pre_hook(note) for module in model.modules() if fit(module)]
     try:
-        with torch.inference_mode():
+        with torch.no_grad():
             model(input_ids=torch.zeros(1, 2, dtype=torch.int64, device=model.device), use_cache=False)
     finally:
         for hook in hooks:
             hook.remove()
-    calls = Counter(id(layer) for group in groups for layer in group)
-    return [
-        group for group in groups if len(group) > 1 and _alike(group) and all(calls[id(each)] == 1 for each in group)
-    ]
-
-
-def _alike(group: Sequence[nn.Linear]) -> bool:
-    return len({layer.bias is None for layer in group}) == 1
+    calls = Counter(id(layer) for _, group in groups.values() for layer in group)
+    once = [[layer for layer in group if calls[id(layer)] == 1] for _, group in groups.values()]
+    return [group for group in once if len(group) > 1]
 
 
 def joint(group: Sequence[nn.Linear]) -> nn.Linear:

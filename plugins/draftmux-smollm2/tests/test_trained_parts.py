@@ -52,7 +52,7 @@ def plain() -> Pipeline:
 @pytest.mark.smollm2
 @pytest.mark.parametrize(
     ("name", "least"),
-    [("eagle3", 2.0), ("eagle3-tree", 2.1), ("copy+eagle3", 2.0), ("copy+eagle3-merge", 2.0)],
+    [("eagle3", 2.0), ("eagle3-tree", 2.1), ("copy+eagle3", 2.0), ("copy+eagle3-merge", 2.0), ("sps", 1.3)],
 )
 def test_a_pipeline_writes_plain_decodings_text_in_fewer_passes(plain: Pipeline, name: str, least: float) -> None:
     with warnings.catch_warnings():
@@ -144,4 +144,15 @@ def test_the_draft_is_refused_with_other_layers_and_for_another_target(tmp_path:
     kept = json.loads((folder / "draftmux.json").read_text("utf-8"))
     (folder / "draftmux.json").write_text(json.dumps(kept | {"target_fingerprint": "0" * 64}), "utf-8")
     with pytest.raises(ModelError, match="was trained for smollm2, whose weights are others"):
+        draftmux.load("sps", [f"drafters.draft.adapter={folder}"])
+
+
+@pytest.mark.smollm2
+def test_a_draft_whose_terms_are_lost_warns_at_load(tmp_path: Path) -> None:
+    folder = tmp_path / "draft"
+    shutil.copytree(PARTS / "draft", folder)
+    tensors = load_file(folder / "adapter_model.safetensors")
+    lost = {name: tensor * ("lora_A" in name) for name, tensor in tensors.items()}
+    save_file(lost, folder / "adapter_model.safetensors")
+    with pytest.warns(UserWarning, match="drafted tokens were the target's own"):
         draftmux.load("sps", [f"drafters.draft.adapter={folder}"])

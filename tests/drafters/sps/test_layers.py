@@ -12,6 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from draftmux.backends.static.joining import JoinedLinear
+from draftmux.backends.static.packing import PackedLinear
 from draftmux.backends.taps import decoder_layers
 from draftmux.drafters.sps.drafter import Sps
 from draftmux.drafters.sps.layers import Adapted, first_layers, read_adapter
@@ -146,6 +148,17 @@ def test_packed_layers_are_adapted_too(make_target: Any, write_adapter: WriteAda
     sequence = beside.open(IDS[0].tolist()).sequence
     found = beside.score([Row(sequence, int(IDS[0, -1]), Draft.empty())])[0].logits[0]
     assert float((found - logits(wide)[0, -1]).abs().max()) < 1e-3
+
+
+def test_terms_of_layers_that_read_one_tensor_are_packed_as_one(make_target: Any, write_adapter: WriteAdapter) -> None:
+    inner = {"self_attn": ("q_proj", "k_proj", "v_proj"), "mlp": ("gate_proj", "up_proj")}
+    paths = tuple(f"model.layers.0.{block}.{name}" for block, names in inner.items() for name in names)
+    target = make_target("static", torch.float32)
+    beside = target.beside(first_layers(target, 1, write_adapter(weights=tensors(paths=paths))), self_check=False)
+    adapted = [module for module in beside.model.modules() if isinstance(module, Adapted)]
+    downs, ups = ([getattr(module, name) for module in adapted] for name in ("down", "up"))
+    assert len(adapted) == 5 and all(isinstance(up, PackedLinear) for up in ups)
+    assert all(isinstance(down, JoinedLinear) for down in downs) and len({id(down.joint) for down in downs}) == 2
 
 
 @pytest.mark.filterwarnings("ignore")  # peft's own
