@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,7 +26,9 @@ from draftmux.plugins import discover, registry
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PAGES += sorted((ROOT / "plugins").glob("*/README.md"))
+PAGES += [  # of packages that are installed here
+    page for page in sorted((ROOT / "plugins").glob("*/README.md")) if find_spec(page.parent.name.replace("-", "_"))
+]
 LANGUAGES = {"python", "yaml", "toml", "json", "sh", "console", "text", "markdown"}
 
 Blocks = Callable[[Path], list[Any]]
