@@ -564,6 +564,7 @@ tree_attention(query, keys, keys, ints[0, 0], ints[..., 0], ints, scale=0.1, win
 """
 
 
+@pytest.mark.slow
 def test_both_kernels_compile_for_the_h100(tmp_path: Any) -> None:
     """What the interpreter takes, the compiler need not: it wants one type a variable, and shared memory ends."""
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}

@@ -123,6 +123,7 @@ def test_its_example_is_a_sound_pipeline_that_uses_it(kind: str, written: Path, 
     assert spec.models["target"].source == "smollm2"
 
 
+@pytest.mark.slow
 def test_each_passes_its_own_test_and_a_faulty_one_does_not(written: Path, tmp_path: Path) -> None:
     """In one process: a package of each kind, and one whose plugin returns what it must not."""
     modules = [str(folder) for folder in written.iterdir()]

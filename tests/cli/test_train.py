@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -130,12 +132,21 @@ def test_an_adapter_is_distilled_and_drafts(
     [
         ("--tap", "nowhere", 2, "--tap: tap 'nowhere' is not LAYER.KIND"),
         ("--steps", "0", 2, "'steps' must be >= 1: 0"),
-        ("--prompts", "missing", 1, "'missing' is no file"),
+        ("--prompts", "missing", 1, "'missing' is no file, and no data set that can be loaded: no network"),
     ],
 )
 def test_faults_are_said_in_a_line(
-    model: Path, prompts: Path, tmp_path: Path, command: Any, fault: tuple[str, str, int, str]
+    model: Path,
+    prompts: Path,
+    tmp_path: Path,
+    command: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: tuple[str, str, int, str],
 ) -> None:
+    def unreachable(name: str, split: str) -> None:
+        raise ConnectionError("no network")
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=unreachable))
     flag, value, code, said = fault
     given = {"--target": str(model), "--prompts": str(prompts), "--out": str(tmp_path / "head"), flag: value}
     found = command("train", "eagle3", *[part for pair in given.items() for part in pair], code=code)

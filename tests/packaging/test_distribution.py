@@ -127,6 +127,7 @@ print(len(sys.argv) - 2)
 """
 
 
+@pytest.mark.slow
 def test_every_module_imports_from_an_installed_wheel(wheel: Path, tmp_path: Path, call: Call) -> None:
     target = tmp_path / "site"
     call("-m", "pip", "install", "--no-deps", "--quiet", "--target", target, wheel, cwd=tmp_path)

@@ -75,6 +75,7 @@ def test_every_check_is_a_subtest_that_passes_is_skipped_or_fails(pytester: pyte
     assert "test_good.py::test_it_conforms PASSED" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not find_spec("xdist"), reason="pytest-xdist is not installed")
 def test_it_runs_under_xdist(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it_conforms(conformance):\n    conformance.drafter(object())")
