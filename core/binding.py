@@ -8,6 +8,7 @@ from threading import RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import attrs
 from attrs import evolve
 
 from draftmux.config.classes import option_fields
@@ -16,7 +17,7 @@ from draftmux.engine.guard import Guard
 from draftmux.engine.step import Parts
 from draftmux.errors import DraftmuxError, PluginError, from_outside
 from draftmux.protocols import Drafter, Resources, Router, Verifier, lacking
-from draftmux.types import AUTO, UNLIMITED, Budget
+from draftmux.types import AUTO, UNLIMITED, Budget, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,9 +87,22 @@ def bind_parts(spec: PipelineSpec, backend: BoundBackend, lender: Parts | None =
         resources = evolve(resources, drafters=drafters)
         chosen = {name: drafters[name] for name in routable(spec)}
         router, verifier = _bind(spec.router, Router, resources), _bind(spec.verifier, Verifier, resources)
+        _check_readings(spec, router)
         parts = Parts(backend, MappingProxyType(chosen), router, verifier, Guard(spec.on_plugin_error), lock)
         _warm_up(backend, _most_nodes(spec.router.plugin, backend) if chosen else 0)
     return parts
+
+
+def _check_readings(spec: PipelineSpec, router: Any) -> None:
+    """PluginError when the bound router reads what is no reading, or a state that nobody tapped."""
+    taps = wanted_taps(spec)
+    with _set_up(f"'{spec.router.name}' (use: {spec.router.use})"):
+        for reading in router.needs.readings:
+            if not isinstance(reading, Reading) or reading.tap not in taps:
+                raise ValueError(
+                    f"needs.readings holds {reading!r}; each must be a draftmux Reading of a tap that `needs.taps` "
+                    f"named before the router was bound ({', '.join(map(str, taps)) or 'there were none'})"
+                )
 
 
 def _warm_up(backend: BoundBackend, nodes: int) -> None:
@@ -100,11 +114,20 @@ def _warm_up(backend: BoundBackend, nodes: int) -> None:
 
 def _most_nodes(router: Any, backend: BoundBackend) -> int:
     """Nodes of the largest draft that the router's budgets allow. Where one follows costs, they are measured now."""
-    given = [getattr(router, option.name) for option in option_fields(type(router))]
-    budgets = [budget for budget in given if isinstance(budget, Budget)] or [Budget()]
+    budgets = list(_budgets(router)) or [Budget()]
     open_nodes = affordable_nodes(backend.cost) if any(b.max_nodes >= AUTO for b in budgets) else 0
     sizes = {AUTO: MOST, UNLIMITED: open_nodes}
     return max(min(sizes.get(budget.max_nodes, budget.max_nodes), MOST) for budget in budgets)
+
+
+def _budgets(held: Any) -> Iterator[Budget]:
+    """Those among the options of a router, of what it is made of, and of routers within it."""
+    if isinstance(held, Budget):
+        yield held
+    elif isinstance(held, (list, tuple)):
+        yield from (budget for each in held for budget in _budgets(each))
+    elif attrs.has(type(held)):
+        yield from (budget for o in option_fields(type(held)) for budget in _budgets(getattr(held, o.name)))
 
 
 def _bind_drafters(spec: PipelineSpec, resources: Resources) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from attrs import define, field
 
 from draftmux.errors import PluginError, RequestError, from_outside, said
 from draftmux.protocols import ConstraintState, Vocabulary, lacking
+from draftmux.pruning import only
 from draftmux.tree import ROOT
-from draftmux.types import Draft
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from draftmux.generation import Generation
     from draftmux.processors import RuleContext
+    from draftmux.types import Draft
 
 T = TypeVar("T")
 
@@ -51,15 +52,12 @@ class Constrained:
     def legal(self) -> Draft:
         """The draft without the nodes that the constraint rules out. Only lawful where all nodes are point masses."""
         draft = self.draft
-        place = {ROOT: ROOT}
+        kept: dict[int, None] = {ROOT: None}
         for node, parent in enumerate(draft.parents.tolist()):
-            if parent in place and self._after(node) is not None:
-                place[node] = len(place) - 1
-        kept = [node for node in place if node != ROOT]
-        if len(kept) == len(draft):
-            return draft
-        sources = None if draft.sources is None else tuple(draft.sources[node] for node in kept)
-        return Draft(draft.tokens[kept], [place[int(draft.parents[node])] for node in kept], sources=sources)
+            if parent in kept and self._after(node) is not None:
+                kept[node] = None
+        del kept[ROOT]
+        return only(draft, list(kept))
 
     def _after(self, node: int) -> ConstraintState | None:
         if node == ROOT:
@@ -74,7 +72,9 @@ class Constrained:
 def begun(generation: Generation, context: RuleContext) -> ConstraintState:
     """The state of the request's constraint before its first token; RequestError when it does not fit the target."""
     vocabulary = Vocabulary(context.vocab_size, generation.end_ids(context.eos_ids), context.tokenizer)
-    state: ConstraintState | None = _asked(lambda: _state(generation.constraint.begin(vocabulary)))
+    constraint = generation.constraint
+    assert constraint is not None
+    state: ConstraintState | None = _asked(lambda: _state(constraint.begin(vocabulary)))
     if state is None:
         raise PluginError("a constraint's `begin` must give its first state, not None")
     return state

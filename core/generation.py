@@ -7,6 +7,7 @@ from typing import Any, Literal
 from attrs import Attribute, field, frozen
 
 from draftmux.options import option
+from draftmux.protocols import Constraint
 
 
 def _temperature_rule(_: Any, attribute: Attribute[float], value: float) -> None:
@@ -69,7 +70,9 @@ class Generation:
     stop: list[str] = option("texts that end the generation; the text ends before them", default=[])
     stop_ids: list[int] = option("token ids that end the generation, besides the model's own", default=[])
     ignore_eos: bool = option("go on after the model's own end tokens", default=False)
-    constraint: Any = option("only what a grammar allows may be generated: {use: NAME, …}", default=None)
+    constraint: Constraint | None = option(
+        "only what a grammar allows may be generated: {use: NAME, …}", default=None, types=(Constraint,)
+    )
     logprobs: bool = option("report the target's log-probability of every generated token", default=False)
     prompt_format: Literal["auto", "chat", "raw"] = option(
         "chat wraps a text prompt in the model's chat template; auto does so when there is one", default="auto"

@@ -13,6 +13,7 @@ import json
 import re
 import sys
 import textwrap
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,11 +157,11 @@ def _type(attribute: attrs.Attribute[Any]) -> str:
     """The annotation; choices instead of `Literal[…]`, and in files a plugin is a mapping with `use`."""
     written = attribute.type if isinstance(attribute.type, str) else getattr(attribute.type, "__name__", "Any")
     written = re.sub(r"Literal\[([^]]*)\]", lambda found: " | ".join(re.findall(r"\w+", found[1])), written)
-    written = written.replace("PluginSpec", "{use: NAME, …}")
+    written = re.sub(r"\b(PluginSpec|Router|Constraint)\b", "{use: NAME, …}", written)
     return " | ".join((written, *attribute.metadata.get("words", ())))
 
 
-def _default(attribute: attrs.Attribute[Any], write: Callable[[Any], str] = json.dumps) -> str:
+def _default(attribute: attrs.Attribute[Any], write: Callable[[Any], str] | None = None) -> str:
     default: Any = attribute.default
     if default is attrs.NOTHING:
         return "required"
@@ -168,7 +169,7 @@ def _default(attribute: attrs.Attribute[Any], write: Callable[[Any], str] = json
         default = default.factory()
     if default in (UNLIMITED, Budget()):
         return "unlimited"
-    return _code(write(default))
+    return _code((write or partial(json.dumps, default=attrs.asdict))(default))
 
 
 def _declares(cls: type) -> Iterator[str]:

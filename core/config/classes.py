@@ -8,6 +8,7 @@ import json
 import sys
 import types
 from collections import abc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -27,11 +28,13 @@ from draftmux.config.shapes import (
     Items,
     Number,
     Parsed,
+    Plug,
     Shape,
     Table,
     Worded,
 )
 from draftmux.errors import PluginError, did_you_mean, from_outside, said
+from draftmux.protocols import Constraint, Router
 
 _SCALARS: dict[Any, Shape] = {
     str: TEXT,
@@ -41,6 +44,8 @@ _SCALARS: dict[Any, Shape] = {
     type(None): NULL,
     Any: Anything(),
     Path: Parsed(Path),
+    Constraint: Plug("constraint"),
+    Router: Plug("router"),
 }
 
 
@@ -87,6 +92,10 @@ class Fields(Shape):
         schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
         return schema | ({"required": required} if required else {})
 
+    def filled(self, plug: Callable[[str], Shape]) -> Fields:
+        filled = {n: attrs.evolve(option, shape=option.shape.filled(plug)) for n, option in self.options.items()}
+        return attrs.evolve(self, options=filled)
+
 
 @attrs.frozen
 class Class(Shape):
@@ -124,6 +133,9 @@ class Class(Shape):
 
     def schema(self) -> dict[str, Any]:
         return self.fields.schema()
+
+    def filled(self, plug: Callable[[str], Shape]) -> Class:
+        return attrs.evolve(self, fields=self.fields.filled(plug))
 
 
 def shape_of(type_: Any) -> Shape:

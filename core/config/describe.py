@@ -33,7 +33,7 @@ class Row(NamedTuple):
 def describe(spec: PipelineSpec) -> list[Row]:
     """Everything that a pipeline resolves to."""
     known = plugins.registry(spec.plugins)
-    rows = [Row("model", name, model.source, options=_options(model)) for name, model in spec.models.items()]
+    rows = [Row("model", name, model.source, options=_options(model, known)) for name, model in spec.models.items()]
     rows += [_plugin("drafter", drafter, known) for drafter in spec.drafters.values()]
     rows += [_plugin(kind, getattr(spec, kind), known) for kind in ("router", "verifier", "backend")]
     way = "greedy" if spec.generation.greedy else "sampled"
@@ -44,15 +44,14 @@ def describe(spec: PipelineSpec) -> list[Row]:
 
 
 def generation_settings(spec: PipelineSpec) -> dict[str, Any]:
-    """How a pipeline generates, as a file would write it; the constraint with its name."""
-    constraint = _constraint(spec.generation.constraint, plugins.registry(spec.plugins))
-    return _options(spec.generation) | {"constraint": constraint}
+    """How a pipeline generates, as a file would write it."""
+    return _options(spec.generation, plugins.registry(spec.plugins))
 
 
 def _plugin(kind: str, plugin: PluginSpec, known: Registry) -> Row:
     entry = known.find(kind, plugin.use)
     name = plugin.name if kind == "drafter" else ""
-    return Row(kind, name, plugin.use, f"{entry.package} {entry.version}", _options(plugin.plugin))
+    return Row(kind, name, plugin.use, f"{entry.package} {entry.version}", _options(plugin.plugin, known))
 
 
 def _lossless(verifier: Any) -> str:
@@ -61,30 +60,26 @@ def _lossless(verifier: Any) -> str:
     return "yes" if verifier.pathwise else "yes; sampled, in law: a seed's text may differ from plain decoding's"
 
 
-def _constraint(constraint: Any, known: Registry) -> dict[str, Any] | None:
-    """As a file would write it."""
-    if constraint is None:
-        return None
-    target = f"{type(constraint).__module__}:{type(constraint).__qualname__}"
-    names = [entry.name for entry in known if (entry.kind, entry.target) == ("constraint", target)]
-    return {"use": names[0] if names else target, **_options(constraint)}
+def _options(plugin: Any, known: Registry) -> dict[str, Any]:
+    return {o.name: _written(o, getattr(plugin, o.name), known) for o in option_fields(type(plugin))}
 
 
-def _options(plugin: Any) -> dict[str, Any]:
-    return {option.name: _written(option, getattr(plugin, option.name)) for option in option_fields(type(plugin))}
-
-
-def _written(option: attrs.Attribute[Any], value: Any) -> Any:
+def _written(option: attrs.Attribute[Any], value: Any, known: Registry) -> Any:
     """The value, or the word that stands for it."""
     words: dict[str, Any] = option.metadata.get("words") or {}
-    return next((word for word, meaning in words.items() if meaning == value), _plain(value))
+    return next((word for word, meaning in words.items() if meaning == value), _plain(value, known))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, known: Registry) -> Any:
+    """As a file would write it; a plugin within another one, or within settings, with its name."""
     if isinstance(value, Mapping):
-        return {key: _plain(found) for key, found in value.items()}
+        return {key: _plain(found, known) for key, found in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(found) for found in value]
-    if attrs.has(type(value)) and not hasattr(value, "parse"):
-        return _options(value)
-    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
+        return [_plain(found, known) for found in value]
+    if isinstance(value, (bool, int, float, str, type(None))):
+        return value
+    target = f"{type(value).__module__}:{type(value).__qualname__}"
+    names = [entry.name for entry in known if entry.target == target] or [target] * hasattr(value, "begin")
+    if names or (attrs.has(type(value)) and not hasattr(value, "parse")):
+        return ({"use": names[0]} if names else {}) | (_options(value, known) if attrs.has(type(value)) else {})
+    return str(value)

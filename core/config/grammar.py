@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -9,7 +10,7 @@ import attrs
 from draftmux import protocols
 from draftmux.config.classes import Class, Fields, Option, class_shape, field_option
 from draftmux.config.nodes import Entry, Mapping, Node, plain
-from draftmux.config.shapes import INVALID, NULL, TEXT, Either, Shape, Table
+from draftmux.config.shapes import INVALID, TEXT, Shape, Table
 from draftmux.config.spec import PipelineSpec, PluginSpec
 from draftmux.errors import PluginError
 from draftmux.generation import Generation
@@ -84,8 +85,8 @@ class PluginShape(Shape):
 
 
 @attrs.frozen
-class ConstraintShape(PluginShape):
-    """A constraint by name. A request keeps the plugin alone: what it was called in the file does not matter."""
+class InnerShape(PluginShape):
+    """A plugin that another one, or a request, holds: it alone, since what it was called in the file is no matter."""
 
     def make(self, entry: Entry, path: str, faults: Faults) -> Any:
         part = super().make(entry, path, faults)
@@ -108,11 +109,13 @@ def pipeline_fields(registry: Registry) -> Fields:
 
 
 def generation_shape(registry: Registry) -> Class:
-    """The settings of a request, with its constraint built from `{use: NAME, …}`."""
-    shape = class_shape(Generation)
-    constraint = shape.fields.options["constraint"]
-    named = attrs.evolve(constraint, shape=Either((NULL, ConstraintShape("constraint", registry))))
-    return attrs.evolve(shape, fields=Fields(shape.fields.options | {"constraint": named}))
+    """The settings of a request."""
+    return own_shape(Generation, registry)
+
+
+def own_shape(cls: type, registry: Registry) -> Class:
+    """The options of a class, with plugins of the registry wherever it may hold some; PluginError if files cannot."""
+    return class_shape(cls).filled(partial(InnerShape, registry=registry))
 
 
 def plugin_shape(registry: Registry, kind: str, name: str) -> Class:
@@ -120,6 +123,6 @@ def plugin_shape(registry: Registry, kind: str, name: str) -> Class:
     found = registry.find(kind, name)
     cls = found.load()
     try:
-        return class_shape(cls)
+        return own_shape(cls, registry)
     except PluginError as error:
         raise PluginError(f"{kind} '{name}' of package {found.package} {found.version} is unusable: {error}") from error

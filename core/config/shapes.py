@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, final
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from draftmux.config.faults import Faults
 from draftmux.config.nodes import Entry, Mapping, Node, Refused, Scalar, Sequence, plain, show
@@ -48,6 +48,10 @@ class Shape(ABC):
     @abstractmethod
     def schema(self) -> dict[str, Any]:
         """JSON Schema of this shape."""
+
+    def filled(self, plug: Callable[[str], Shape]) -> Shape:
+        """The same with the shape of a plugin of its kind in the place of every `Plug`."""
+        return self
 
 
 @frozen
@@ -184,6 +188,9 @@ class Either(Shape):
     def schema(self) -> dict[str, Any]:
         return {"anyOf": [shape.schema() for shape in self.shapes]}
 
+    def filled(self, plug: Callable[[str], Shape]) -> Shape:
+        return evolve(self, shapes=tuple(shape.filled(plug) for shape in self.shapes))
+
 
 @frozen
 class Worded(Shape):
@@ -232,6 +239,29 @@ class Items(Shape):
     def schema(self) -> dict[str, Any]:
         return {"type": "array", "items": self.item.schema()}
 
+    def filled(self, plug: Callable[[str], Shape]) -> Shape:
+        return evolve(self, item=self.item.filled(plug))
+
+
+@frozen
+class Plug(Shape):
+    """Stands for a plugin of a kind, in the shape of a class that holds one, until it is known which there are."""
+
+    kind: str
+    wanted: str = "a mapping such as {use: NAME}"
+
+    def fits(self, node: Node) -> bool:
+        return isinstance(node, Mapping)
+
+    def make(self, entry: Entry, path: str, faults: Faults) -> Any:
+        raise NotImplementedError(f"which {self.kind}s there are was never said")
+
+    def filled(self, plug: Callable[[str], Shape]) -> Shape:
+        return plug(self.kind)
+
+    def schema(self) -> dict[str, Any]:
+        return {"$ref": f"#/$defs/{self.kind}"}
+
 
 @frozen
 class Table(Shape):
@@ -259,3 +289,6 @@ class Table(Shape):
         if self.key == INTEGER:  # JSON knows keys as text only
             schema["propertyNames"] = {"pattern": "^[-+]?[0-9]+$"}
         return schema
+
+    def filled(self, plug: Callable[[str], Shape]) -> Shape:
+        return evolve(self, value=self.value.filled(plug))
