@@ -25,6 +25,20 @@ def int_vector(values: ArrayLike) -> NDArray[np.int64]:
     return frozen_view(array.astype(np.int64))  # a copy: drafters may reuse their buffers
 
 
+def probabilities(values: ArrayLike | None) -> NDArray[np.float64] | None:
+    """A read-only copy `(n,)`; DraftError for what is no flat array of numbers from 0 to 1."""
+    if values is None:
+        return None
+    try:
+        array = np.array(values, dtype=np.float64)
+    except Exception as error:
+        raise DraftError(f"confidence must be a flat array of probabilities: {error}") from error
+    if array.ndim != 1 or not ((array >= 0) & (array <= 1)).all():
+        raise DraftError(f"confidence must be a flat array of probabilities, got {array!r}")
+    array.flags.writeable = False
+    return array
+
+
 def own(q: Any) -> Any:
     """A copy: drafters may reuse their buffers."""
     return q.detach().clone() if hasattr(q, "detach") and hasattr(q, "clone") else q

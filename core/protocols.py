@@ -73,7 +73,12 @@ class Drafter(Protocol):
 
 @runtime_checkable
 class Router(Protocol):
-    """Decides at every step which drafter drafts, and how much. `uses` names the drafters it may choose; None: any."""
+    """Decides at every step which drafter drafts, and how much. `uses` names the drafters it may choose; None: any.
+
+    A router that wants to has `trim(state, context, name, draft)`: given a draft for the target, it returns the nodes
+    to score, each with its parent, or None for all. Drafts with q stay whole: what was drawn must not be dropped by its
+    value. One that has `report(state)` gives numbers by name at a request's end, which sum up over requests.
+    """
 
     @property
     def needs(self) -> Needs: ...

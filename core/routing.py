@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from draftmux.types import Choice, Context, Needs
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 class BaseRouter(ABC):
     """A router without state or needs, until a subclass says otherwise."""
 
-    needs: ClassVar[Needs] = Needs()
+    @property
+    def needs(self) -> Needs:
+        """What it requires of the pipeline; by default nothing."""
+        return Needs()
 
     def uses(self) -> tuple[str, ...] | None:
         """Names of the drafters it may choose; None means any."""

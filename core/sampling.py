@@ -212,9 +212,9 @@ class Sampler:
             return torch.zeros(size, dtype=torch.bool)
 
 
-def fetch_picks(samplers: Sequence[Sampler], sampled: bool = False) -> None:
+def fetch_picks(samplers: Sequence[Sampler], sampled: bool = False, also: Tensor | None = None) -> list[int]:
     """Copy picks of all rows from the device, once for a whole batch: those of plain greedy requests, which cost one
-    pass over the logits, and with `sampled` the others too.
+    pass over the logits, and with `sampled` the others too. `also (k,)` are whole numbers that come along.
 
     On the host it pays to make the others when they are asked for. A constraint is stepped on the host, so picks under
     one are made one by one everywhere.
@@ -224,10 +224,11 @@ def fetch_picks(samplers: Sequence[Sampler], sampled: bool = False) -> None:
         if s.plain or (sampled and s.constrained is None and not on_host(s.scores.logits)):
             with suppress(Exception):  # a processor that fails is met where its request is decided, and fails it alone
                 found.append((s, s.all_picks()))
-    if found:
-        picks = iter(torch.cat([picks for _, picks in found]).tolist())
-        for sampler, _ in found:
-            sampler._picks = list(islice(picks, len(sampler.draft) + 1))
+    wanted = [picks for _, picks in found] + ([] if also is None else [also])
+    fetched = iter(torch.cat([each.to(wanted[0].device) for each in wanted]).tolist() if wanted else ())
+    for sampler, _ in found:
+        sampler._picks = list(islice(fetched, len(sampler.draft) + 1))
+    return list(fetched)
 
 
 def on_host(logits: Tensor) -> bool:

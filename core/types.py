@@ -6,18 +6,18 @@ p is the target's law, q the draft's. V is the vocabulary size, N the number of 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from attrs import evolve, field, frozen
 from attrs.validators import ge
 
 from draftmux import tree
-from draftmux.arrays import int_vector, own
+from draftmux.arrays import int_vector, own, probabilities
 from draftmux.errors import DraftError
+from draftmux.taps import MIDDLE, TAP_KINDS, Reading, Tap
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -25,51 +25,8 @@ if TYPE_CHECKING:
 
     from draftmux.generation import Generation
 
-TAP_KINDS = ("attn_out", "resid_mid", "mlp_out", "resid_post")
-MIDDLE = 1 << 20  # a layer from here on counts from the middle one
 UNLIMITED = 1 << 30
 AUTO = UNLIMITED - 1  # a size that whoever does not know its meaning takes for no limit
-
-
-@frozen(order=True)
-class Tap:
-    """A named place in the target where hidden states are read.
-
-    `layer` counts decoder layers from 0 (negative: from the end; `MIDDLE` is layer L // 2 of L, `MIDDLE - 1` the one
-    before). `attn_out` is the attention block's output before
-    any norm that follows it and the residual addition, `resid_mid` the residual stream after that addition, `mlp_out`
-    the MLP's output likewise, `resid_post` the layer's output. Written `14.attn_out` in files, or `mid-1.resid_post`.
-    """
-
-    layer: int
-    kind: Literal["attn_out", "resid_mid", "mlp_out", "resid_post"]
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read `LAYER.KIND`; ValueError when it is neither."""
-        match = re.fullmatch(r"(-?[0-9]{1,5}|mid([+-][0-9]{1,5})?)\.(\w+)", text)
-        if match is None or match[3] not in TAP_KINDS:
-            raise ValueError(f"tap '{text}' is not LAYER.KIND with KIND one of {', '.join(TAP_KINDS)}")
-        layer = MIDDLE + int(match[2] or 0) if match[1].startswith("mid") else int(match[1])
-        return cls(layer, match[3])  # type: ignore[arg-type]
-
-    def __str__(self) -> str:
-        return f"{self.name}.{self.kind}"
-
-    @property
-    def name(self) -> str:
-        """The layer, as files write it."""
-        if self.layer < MIDDLE // 2:
-            return str(self.layer)
-        return f"mid{self.layer - MIDDLE:+}" if self.layer != MIDDLE else "mid"
-
-    def index(self, layers: int) -> int:
-        """The layer's number in a model of so many, from 0; ValueError when it has none of that number."""
-        middle = layers // 2 - MIDDLE if self.layer >= MIDDLE // 2 else 0
-        index = self.layer + (middle or layers * (self.layer < 0))
-        if not 0 <= index < layers:
-            raise ValueError(f"tap {self} is needed; the target has layers 0 to {layers - 1}")
-        return index
 
 
 @frozen
@@ -105,13 +62,16 @@ class Draft:
     sampled: row i is the law that node i was really drawn from, given its earlier siblings; one-hot for a token that
     was not sampled (a copied one beside sampled ones). With q, siblings stand in the order in which they were drawn,
     and two of them may be equal. Without q every node is a point mass. `sources`, only in merged drafts: per node the
-    name of the drafter that guessed it. Raises DraftError when the arrays are not a tree.
+    name of the drafter that guessed it. `confidence (N,)`, if the drafter has one: how likely it holds every node after
+    its parent to be (where it draws with noise, with that noise); nothing but a router reads it. Raises DraftError when
+    the arrays are not a tree.
     """
 
     tokens: NDArray[np.int64] = field(converter=int_vector)
     parents: NDArray[np.int64] = field(converter=int_vector)
     q: Tensor | None = field(default=None, converter=own)
     sources: tuple[str, ...] | None = None
+    confidence: NDArray[np.float64] | None = field(default=None, converter=probabilities)
 
     def __attrs_post_init__(self) -> None:
         if len(self.tokens) != len(self.parents):
@@ -124,6 +84,8 @@ class Draft:
             )
         if self.sources is not None and len(self.sources) != len(self.tokens):
             raise DraftError(f"a draft has {len(self.tokens)} tokens but {len(self.sources)} sources; give one each")
+        if self.confidence is not None and len(self.confidence) != len(self.tokens):
+            raise DraftError(f"a draft has {len(self.tokens)} tokens but {len(self.confidence)} confidences")
 
     @classmethod
     def empty(cls) -> Self:
@@ -215,12 +177,15 @@ class Acceptance:
 class Choice:
     """A router's decision: which drafter drafts how much. `drafter=None` decodes plainly.
 
-    When the draft comes back empty, the drafters in `otherwise` are asked in order.
+    When the draft comes back empty, the drafters in `otherwise` are asked in order. Those in `beside` are asked in any
+    case, each within its budget, for the router to see what they would have drafted; the target does not. One that was
+    asked in turn is not asked again: its draft within `budget` is shown.
     """
 
     drafter: str | None
     budget: Budget = field(factory=Budget)
     otherwise: tuple[str, ...] = ()
+    beside: Mapping[str, Budget] = field(factory=dict, hash=False)
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -236,7 +201,7 @@ class Step:
     constraint may have taken nodes off the drafter's own, so follow `committed`, not node numbers of your own.
     `committed` are the token ids that were kept, cut at the first stop. `acceptance` is the uncut decision. `taps` hold
     the committed rows `(len(committed), d)`: root, then accepted path. `seconds` per stage, for the whole batch that
-    stepped together.
+    stepped together. `beside`: the drafts that the choice wanted to see, by drafter.
     """
 
     choice: Choice
@@ -246,10 +211,11 @@ class Step:
     committed: tuple[int, ...]
     taps: Mapping[Tap, Tensor]
     seconds: Mapping[str, float]
+    beside: Mapping[str, Draft] = field(factory=dict)
 
     def without_tensors(self) -> Step:
         """The same record without device memory behind it, for the history."""
-        return evolve(self, taps={}, draft=evolve(self.draft, q=None))
+        return evolve(self, taps={}, draft=evolve(self.draft, q=None), beside={})
 
 
 @frozen(eq=False)
@@ -259,7 +225,9 @@ class Context:
     `tokens (T,)` are all committed ids; the last one is the root, which has not been through the target yet.
     `taps` are the states `(rows, d)` of the positions that the last pass committed (the whole prompt but its last
     token, before the first step); the last row is the newest. `remaining` counts the tokens the request may still get.
-    `draft_seconds`: what a `propose` of each drafter that was asked has taken for this sequence, on average.
+    `draft_seconds`: what a `propose` of each drafter that was asked has taken for this sequence, on average; the first,
+    which may read the whole prompt, counts only until there is another.
+    `readings`: those that the router needs, of the newest state; not a number where there is none, or it failed.
     """
 
     request_id: str
@@ -270,14 +238,19 @@ class Context:
     history: Sequence[Step]
     generation: Generation
     draft_seconds: Mapping[str, float] = field(factory=dict)
+    readings: Mapping[Reading, float] = field(factory=dict)
 
 
 @frozen
 class Needs:
-    """What a drafter or router requires of the pipeline: tapped states of the target, and models by name."""
+    """What a drafter or router requires of the pipeline: tapped states of the target, and models by name.
+
+    `readings` are asked of a router once it is bound; their taps must be among those it needed before.
+    """
 
     taps: tuple[Tap, ...] = ()
     models: tuple[str, ...] = ()
+    readings: tuple[Reading, ...] = ()
 
 
 @frozen
@@ -294,3 +267,23 @@ class Accepts:
 
     tree: bool = True
     needs_q: bool = False
+
+
+__all__ = [
+    "AUTO",
+    "MIDDLE",
+    "TAP_KINDS",
+    "UNLIMITED",
+    "Acceptance",
+    "Accepts",
+    "Budget",
+    "Choice",
+    "Context",
+    "Draft",
+    "Emits",
+    "Needs",
+    "Reading",
+    "Scores",
+    "Step",
+    "Tap",
+]

@@ -6,6 +6,7 @@ whether that ends the request (`raise`) or the step goes on without the plugin (
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -16,7 +17,7 @@ from draftmux.tree import ROOT, is_chain
 from draftmux.types import Acceptance, Accepts, Budget, Choice, Draft, Emits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from draftmux.engine.session import Session
     from draftmux.sampling import Sampler
@@ -58,16 +59,24 @@ def checked_choice(choice: Any, drafters: Mapping[str, Any]) -> Choice:
     """The router's choice, if it is one and names drafters that exist."""
     if not isinstance(choice, Choice):
         raise DraftError(f"a router must return a Choice, not {type(choice).__name__}")
-    if not isinstance(choice.budget, Budget) or not isinstance(choice.otherwise, tuple):
-        raise DraftError(f"a Choice holds a Budget and a tuple of names, not {choice!r}")
-    budget = Budget(*(index(size) for size in astuple(choice.budget)))  # anew: validators can be passed by
-    checked = Choice(choice.drafter, budget, choice.otherwise)  # and whatever a subclass makes of its names
-    for name in checked.candidates:
+    if not isinstance(choice.otherwise, tuple) or not isinstance(choice.beside, Mapping):
+        raise DraftError(f"a Choice holds a tuple of names and a mapping from names to Budgets, not {choice!r}")
+    budget, *others = map(_anew, (choice.budget, *choice.beside.values()))
+    # Whatever a subclass makes of its names.
+    checked = Choice(choice.drafter, budget, choice.otherwise, dict(zip(choice.beside, others, strict=True)))
+    for name in (*checked.candidates, *checked.beside):
         if name not in drafters:
             raise DraftError(
                 f"the router chose drafter '{name}'; it may choose {', '.join(sorted(drafters)) or 'none'}"
             )
     return checked
+
+
+def _anew(budget: Any) -> Budget:
+    """Validators can be passed by."""
+    if not isinstance(budget, Budget):
+        raise DraftError(f"a Choice holds Budgets, not {budget!r}")
+    return Budget(*(index(size) for size in astuple(budget)))
 
 
 def checked_drafts(drafts: Any, count: int) -> list[Any]:
@@ -96,7 +105,7 @@ def checked_draft(draft: Any, terms: Terms) -> Draft:
         raise DraftError(f"a draft must be a draftmux Draft, not {type(draft).__name__}")
     if not len(draft):
         return Draft.empty()
-    return _checked_copy(Draft(draft.tokens, draft.parents, draft.q, draft.sources), terms)
+    return _checked_copy(Draft(draft.tokens, draft.parents, draft.q, draft.sources, draft.confidence), terms)
 
 
 def _checked_copy(draft: Draft, terms: Terms) -> Draft:
@@ -156,6 +165,20 @@ def _check_q(draft: Draft, vocab_size: int) -> None:
             f"node {node} is token {draft.tokens[node]}, which its row of q rules out; q must be the law that it was "
             "drawn from"
         )
+
+
+def checked_nodes(nodes: Any, draft: Draft) -> list[int]:
+    """Nodes of a draft that a router keeps, ascending, if the parent of each is among them."""
+    kept = {index(node) for node in nodes}
+    if kept and not 0 <= min(kept) <= max(kept) < len(draft):
+        wrong = next(node for node in kept if not 0 <= node < len(draft))
+        raise DraftError(f"the router keeps node {wrong} of a draft; it has nodes 0 to {len(draft) - 1}")
+    if len(kept) < len(draft):
+        parents = draft.parents.tolist()
+        for node in kept:
+            if parents[node] != ROOT and parents[node] not in kept:
+                raise DraftError(f"the router keeps node {node} of a draft and not its parent {parents[node]}")
+    return sorted(kept)
 
 
 def checked_acceptance(acceptance: Any, draft: Draft, vocab_size: int) -> Acceptance:

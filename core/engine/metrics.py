@@ -53,9 +53,12 @@ class Metrics:
     accepted_by_drafter: Counter[str] = field(factory=Counter)
     asked_by_drafter: Counter[str] = field(factory=Counter)
     seconds_by_drafter: Counter[str] = field(factory=Counter)
+    opened_by_drafter: Counter[str] = field(factory=Counter)  # first `propose`s, which may read a whole prompt
+    opening_seconds: Counter[str] = field(factory=Counter)
     tried_at_depth: Counter[int] = field(factory=Counter)
     accepted_at_depth: Counter[int] = field(factory=Counter)
     faults: Counter[str] = field(factory=Counter)
+    router: Counter[str] = field(factory=Counter)  # numbers that the router has reported
 
     def record(self, step: Step, sharers: int = 1) -> None:
         """Count one step; its seconds are shared by the `sharers` sequences that stepped together."""
@@ -74,13 +77,21 @@ class Metrics:
 
     def record_proposal(self, drafter: str, seconds: float) -> None:
         """Count one `propose`, whether a draft came of it or not; `seconds` are this sequence's share of the call."""
+        if not self.asked_by_drafter[drafter]:
+            self.opened_by_drafter[drafter] += 1
+            self.opening_seconds[drafter] += seconds  # type: ignore[assignment]
         self.asked_by_drafter[drafter] += 1
         self.seconds_by_drafter[drafter] += seconds  # type: ignore[assignment]
 
     @property
     def draft_seconds(self) -> dict[str, float]:
-        """Mean seconds of a `propose`, by drafter that was asked."""
-        return {name: self.seconds_by_drafter[name] / count for name, count in self.asked_by_drafter.items()}
+        """Mean seconds of a `propose`, by drafter that was asked. First ones count only until there is another."""
+        found = {}
+        for name, count in self.asked_by_drafter.items():
+            later = count - self.opened_by_drafter[name]
+            seconds = self.seconds_by_drafter[name] - (self.opening_seconds[name] if later else 0.0)
+            found[name] = seconds / (later or count)
+        return found
 
     def __add__(self, other: Metrics) -> Metrics:
         total = Metrics()
@@ -114,4 +125,5 @@ class Metrics:
             "asked_by_drafter": dict(self.asked_by_drafter),
             "seconds_by_drafter": dict(self.seconds_by_drafter),
             "faults": dict(self.faults),
+            "router": dict(self.router),
         }

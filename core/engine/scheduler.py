@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections import deque
 from functools import partial
@@ -11,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from attrs import define, field, frozen
 
+from draftmux.engine.guard import Guard
+from draftmux.engine.readings import opening
 from draftmux.engine.session import UNUSABLE, Session
 from draftmux.engine.step import Parts, step
 from draftmux.engine.stopping import Stopping
-from draftmux.errors import ModelError, RequestError
+from draftmux.errors import ModelError, PluginError, RequestError
 from draftmux.results import Delta, Piece, Result
 from draftmux.sampling import RuleContext, SamplingRule
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
     from draftmux.generation import Generation
     from draftmux.protocols import Opened
@@ -107,7 +110,7 @@ class Scheduler:
             if session is None:
                 return None
             self._retire(session)
-            return session.result(self.lossless)
+            return self._result(session)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -126,7 +129,16 @@ class Scheduler:
         if session.finish_reason is None:
             return Delta(session.request_id, tuple(pieces))
         self._retire(session)
-        return Delta(session.request_id, tuple(pieces), session.result(self.lossless))
+        return Delta(session.request_id, tuple(pieces), self._result(session))
+
+    def _result(self, session: Session) -> Result:
+        """With what the router has to report; one that fails at it has lost the request nothing."""
+        report = getattr(self.parts.router, "report", None)
+        if report is not None and session.router_state is not UNUSABLE:
+            nothing: dict[str, Any] = {}
+            told = Guard("skip").call("router", [session], lambda: _numbers(report(session.router_state)), nothing)
+            session.metrics.router.update(told)
+        return session.result(self.lossless)
 
     def _retire(self, session: Session) -> None:
         self._running.remove(session)
@@ -186,8 +198,17 @@ class Scheduler:
 
     def _begin(self, session: Session) -> None:
         """Open every plugin's state; a plugin that fails here is not asked again for this sequence."""
+        session.readings = opening(self.parts, session)
         guard, context = self.parts.guard, session.context()
         for name, drafter in self.parts.drafters.items():
             session.metrics.steps_by_drafter[name] = 0  # so that one that never engages shows
             session.states[name] = guard.call(f"drafter '{name}'", [session], partial(drafter.begin, context), UNUSABLE)
         session.router_state = guard.call("router", [session], partial(self.parts.router.begin, context), UNUSABLE)
+
+
+def _numbers(told: Mapping[str, float]) -> dict[str, Any]:
+    """What a router reports, if it is numbers by name."""
+    found = {str(name): float(value) for name, value in told.items()}
+    if wrong := [name for name, value in found.items() if not math.isfinite(value)]:
+        raise PluginError(f"a router's report must hold finite numbers; '{wrong[0]}' is {found[wrong[0]]}")
+    return found

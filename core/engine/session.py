@@ -13,7 +13,7 @@ from attrs import define, field
 from draftmux.arrays import frozen_view
 from draftmux.engine.metrics import Metrics
 from draftmux.results import Result
-from draftmux.types import Budget, Context, Step, Tap
+from draftmux.types import Budget, Context, Reading, Step, Tap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,6 +55,7 @@ class Session:
     router_state: Any = None
     history: deque[Step] = field(factory=lambda: deque(maxlen=HISTORY))
     metrics: Metrics = field(factory=Metrics)
+    readings: Mapping[Reading, float] = field(factory=dict)  # of the last committed row
     pace: Pace | None = None  # from the first `max_nodes: auto` on
     texts: list[str] = field(factory=list)
     logprobs: list[float] = field(factory=list)
@@ -87,6 +88,7 @@ class Session:
             history=tuple(self.history),
             generation=self.generation,
             draft_seconds=MappingProxyType(self.metrics.draft_seconds),
+            readings=MappingProxyType(dict(self.readings)),
         )
 
     def budget(self, asked: Budget) -> Budget:

@@ -5,32 +5,30 @@ Everything else in this package is called from here or prepares for it. Plain de
 
 from __future__ import annotations
 
-import time
 from functools import cached_property, partial
 from threading import RLock
 from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
 
-from draftmux.constraining import Constrained, advanced
+from draftmux.constraining import advanced
 from draftmux.engine.affordable import Allowance
 from draftmux.engine.guard import (
     Guard,
-    Terms,
     allowed_acceptance,
     checked_acceptance,
     checked_choice,
-    checked_draft,
-    checked_drafts,
 )
 from draftmux.engine.metrics import Clock
+from draftmux.engine.proposing import Drafted, propose
+from draftmux.engine.readings import Readings
 from draftmux.engine.session import UNUSABLE
 from draftmux.errors import DraftmuxError
-from draftmux.protocols import DraftRequest, Row
+from draftmux.protocols import Row
 from draftmux.results import TARGET, Piece
 from draftmux.sampling import fetch_picks
 from draftmux.tree import ROOT
-from draftmux.types import Acceptance, Budget, Choice, Draft, Scores, Step
+from draftmux.types import Acceptance, Choice, Reading, Scores, Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from draftmux.engine.session import Session
     from draftmux.protocols import BoundBackend, Drafter, Router, Verifier
     from draftmux.sampling import Sampler
-    from draftmux.types import Context
 
 
 @frozen(eq=False)
@@ -76,20 +73,17 @@ class Parts:
             return False
 
     @cached_property
+    def readings(self) -> tuple[Reading, ...]:
+        """What the router reads off tapped states."""
+        try:
+            return tuple(self.router.needs.readings)
+        except Exception:  # one that fails to say reads none
+            return ()
+
+    @cached_property
     def allowance(self) -> Allowance:
         """What the cost of a pass allows where a budget gives no number."""
         return Allowance(self.backend.cost)
-
-
-@frozen(eq=False)
-class Drafted:
-    """A session's choice and draft, as they travel from propose to commit."""
-
-    session: Session
-    context: Context
-    choice: Choice
-    drafter: str | None = None
-    draft: Draft = field(factory=Draft.empty)
 
 
 def step(parts: Parts, sessions: Sequence[Session]) -> list[list[Piece]]:
@@ -102,13 +96,16 @@ def step(parts: Parts, sessions: Sequence[Session]) -> list[list[Piece]]:
     scores = parts.backend.score([Row(d.session.handle, d.session.root, d.draft) for d in drafted])
     clock.lap("score")
     samplers = [sampler_of(d, s) for d, s in zip(drafted, scores, strict=True)]
-    fetch_picks(samplers, sampled=parts.pathwise)
+    readings = Readings.launch(parts, [d.session for d in drafted], scores)
+    readings.take(fetch_picks(samplers, sampled=parts.pathwise, also=readings.packed))
     decided = [accept(parts, d, sampler) for d, sampler in zip(drafted, samplers, strict=True)]
     clock.lap("accept")
     committed = [
         commit(parts, d, s, acceptance, clock.seconds)
         for d, s, acceptance in zip(drafted, scores, decided, strict=True)
     ]
+    for d, (record, _) in zip(drafted, committed, strict=True):
+        d.session.readings = readings.at(d.session, record)
     clock.lap("commit")
     for session, (record, _) in zip(sessions, committed, strict=True):
         if session.error is None:  # else it gets no further step, and this one may hold no token
@@ -131,71 +128,6 @@ def route(parts: Parts, session: Session) -> Drafted:
         Choice(None),
     )
     return Drafted(session, context, choice)
-
-
-def propose(parts: Parts, routed: Sequence[Drafted]) -> list[Drafted]:
-    """Ask the chosen drafters, each once for all its sequences; whoever has no draft is asked for its next choice."""
-    done: dict[int, Drafted] = dict(enumerate(routed))
-    queues = {i: [n for n in d.choice.candidates if d.session.states[n] is not UNUSABLE] for i, d in done.items()}
-    while groups := _by_next_drafter(queues):
-        for name, members in groups.items():
-            for i, draft in zip(members, _drafts(parts, name, [done[i] for i in members]), strict=True):
-                if len(draft):
-                    done[i] = evolve(done[i], drafter=name, draft=draft)
-                    queues[i] = []
-    return [done[i] for i in range(len(routed))]
-
-
-def _by_next_drafter(queues: dict[int, list[str]]) -> dict[str, list[int]]:
-    groups: dict[str, list[int]] = {}
-    for i, queue in queues.items():
-        if queue:
-            groups.setdefault(queue.pop(0), []).append(i)
-    return groups
-
-
-def _drafts(parts: Parts, name: str, group: list[Drafted]) -> list[Draft]:
-    """Checked drafts of one drafter for a group of sequences; an empty one where it failed or has no room."""
-    requests = {
-        i: DraftRequest(d.context, d.session.states[name], parts.allowance.budget(d.session, name, d.choice.budget))
-        for i, d in enumerate(group)
-    }
-    requests = {
-        i: r for i, r in requests.items() if r.budget.max_nodes and r.budget.max_depth and r.budget.max_branches
-    }
-    drafts = [Draft.empty()] * len(group)
-    if not requests:
-        return drafts
-    drafter, guard = parts.drafters[name], parts.guard_of(name)
-    started = time.perf_counter()
-    raw = guard.call(
-        f"drafter '{name}'",
-        [group[i].session for i in requests],
-        lambda: checked_drafts(drafter.propose(list(requests.values())), len(requests)),
-        drafts[: len(requests)],
-    )
-    share = (time.perf_counter() - started) / len(requests)
-    for i in requests:
-        group[i].session.metrics.record_proposal(name, share)
-    for (i, request), draft in zip(requests.items(), raw, strict=True):
-        check = partial(_checked, parts, name, draft, request.budget)
-        drafts[i] = _legal(group[i].session, guard.call(f"drafter '{name}'", [group[i].session], check, Draft.empty()))
-    return drafts
-
-
-def _checked(parts: Parts, name: str, draft: Draft, budget: Budget) -> Draft:
-    terms = Terms(budget, parts.backend.vocab_size, parts.drafters[name].emits, parts.verifier.accepts)
-    return checked_draft(draft, terms)
-
-
-def _legal(session: Session, draft: Draft) -> Draft:
-    """The draft without nodes that the request's constraint rules out. Sampled ones stay: dropping them would bias."""
-    if session.constraint is None or draft.q is not None:
-        return draft
-    try:
-        return Constrained(session.constraint, draft).legal()
-    except DraftmuxError:
-        return Draft.empty()  # the sampler meets the same fault, and says so where it matters
 
 
 def sampler_of(drafted: Drafted, scores: Scores) -> Sampler:
@@ -255,7 +187,7 @@ def commit(
     rows = [0, *(node + 1 for node in kept)]
     session.taps = {tap: states[rows] for tap, states in scores.taps.items()}
     session.finish_reason = reason
-    record = Step(drafted.choice, drafted.drafter, draft, acceptance, committed, session.taps, seconds)
+    record = Step(drafted.choice, drafted.drafter, draft, acceptance, committed, session.taps, seconds, drafted.beside)
     return record, _pieces(session, record, texts)
 
 

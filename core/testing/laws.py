@@ -18,8 +18,9 @@ from attrs import evolve, field, frozen
 from draftmux.backends.scripted import ScriptedSequence, ScriptedTarget
 from draftmux.constraining import advanced
 from draftmux.drafting import SequenceDrafter
+from draftmux.engine.proposing import Drafted, propose
 from draftmux.engine.session import Session
-from draftmux.engine.step import Drafted, Parts, accept, propose, sampler_of
+from draftmux.engine.step import Parts, accept, sampler_of
 from draftmux.engine.stopping import Stopping
 from draftmux.errors import DeadEndError
 from draftmux.generation import Generation

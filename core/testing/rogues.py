@@ -98,6 +98,7 @@ DRAFTS: dict[str, Callable[[Draft, int], Any]] = {
     "heavy-q": _with_q(1.0),
     "list-q": lambda draft, size: Draft(draft.tokens, draft.parents, [[1 / size] * size] * len(draft)),
     "list": lambda draft, size: draft.tokens.tolist(),
+    "confidence": lambda draft, size: Draft(draft.tokens, draft.parents, confidence=[1.5] * len(draft)),
     "float-ids": lambda draft, size: Draft(draft.tokens + 0.5, draft.parents),
 }
 # What becomes of the answer to a whole batch.
@@ -188,7 +189,15 @@ CHOICES: dict[str, Callable[[list[str]], Any]] = {
     "otherwise-number": lambda names: Choice(names[0], otherwise=7),  # type: ignore[arg-type]
     "raises": _raise,
 }
-ROUTER_MODES = (*CHOICES, *CALLS)
+# What it keeps of a draft, by mode.
+TRIMS: dict[str, Callable[[Draft], Any]] = {
+    "trim-text": lambda draft: "all",
+    "trim-beyond": lambda draft: [len(draft)],
+    "trim-negative": lambda draft: [-2],
+    "trim-number": lambda draft: [0.5],
+    "trim-raises": _raise,
+}
+ROUTER_MODES = (*CHOICES, *TRIMS, *CALLS)
 
 
 @frozen
@@ -209,6 +218,10 @@ class RogueRouter(BaseRouter):
         """The first drafter, or rubbish."""
         names = sorted(drafters)
         return CHOICES[self.mode](names) if state and self.mode in CHOICES else Choice(names[0])
+
+    def trim(self, state: bool, context: Context, name: str, draft: Draft) -> Any:
+        """All nodes, or rubbish."""
+        return TRIMS[self.mode](draft) if state and self.mode in TRIMS else range(len(draft))
 
     def observe(self, state: bool, step: Step) -> None:
         """Raise, if that is the mode."""

@@ -8,23 +8,25 @@ from attrs import define, field, frozen
 
 from draftmux.routing import BaseRouter
 from draftmux.testing.drafters import keyed_rng
+from draftmux.tree import ROOT
 from draftmux.types import AUTO, UNLIMITED, Budget, Choice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from draftmux.protocols import Drafter
-    from draftmux.types import Context, Step
+    from draftmux.types import Context, Draft, Step
 
 SIZES = (0, 1, 2, 3, 5, 8, AUTO, UNLIMITED)
 
 
 @frozen
 class RandomRouter(BaseRouter):
-    """At every step any drafter or none, with any budget and any second choices; the same for the same seed,
-    request and position."""
+    """At every step any drafter or none, with any budget and any second choices, any drafters asked beside, and of
+    drafts with `trims` any nodes scored; the same for the same seed, request and position."""
 
     seed: int = 0
+    trims: bool = False
 
     def choose(self, state: Any, context: Context, drafters: Mapping[str, Drafter]) -> Choice:
         """One draw."""
@@ -32,8 +34,18 @@ class RandomRouter(BaseRouter):
         names = [sorted(drafters)[i] for i in rng.permutation(len(drafters))]
         if not names or rng.random() < 0.1:
             return Choice(None)
-        budget = Budget(*(SIZES[i] for i in rng.integers(len(SIZES), size=3)))
-        return Choice(names[0], budget, otherwise=tuple(names[1 : 1 + int(rng.integers(len(names)))]))
+        budget, other = (Budget(*(SIZES[i] for i in rng.integers(len(SIZES), size=3))) for _ in range(2))
+        beside = {name: other for name in names if rng.random() < 0.2}
+        return Choice(names[0], budget, tuple(names[1 : 1 + int(rng.integers(len(names)))]), beside)
+
+    def trim(self, state: Any, context: Context, name: str, draft: Draft) -> list[int]:
+        """Each node with a chance of 4 in 5, if its parent is kept."""
+        kept = {ROOT}
+        rng = keyed_rng(self.seed + 1, context)
+        for node, parent in enumerate(draft.parents.tolist()):
+            if parent in kept and (not self.trims or rng.random() < 0.8):
+                kept.add(node)
+        return sorted(kept - {ROOT})
 
 
 @frozen

@@ -20,6 +20,7 @@ from draftmux.types import Budget, Draft
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from draftmux.drafters.neural.laws import Law
@@ -121,7 +122,14 @@ class Sprout:
             return Draft.chain(self.tokens, torch.stack(self.rows))
         kept = best_nodes(self.scores, self.parents, self.request.budget.within(Budget(self.shape.max_nodes)))
         place = {node: at for at, node in enumerate(kept)} | {ROOT: ROOT}
-        return Draft([self.tokens[node] for node in kept], [place[self.parents[node]] for node in kept])
+        tokens, parents = [self.tokens[node] for node in kept], [place[self.parents[node]] for node in kept]
+        return Draft(tokens, parents, confidence=self._confidence(kept) if self.shape.knows_confidence else None)
+
+    def _confidence(self, nodes: Sequence[int]) -> NDArray[np.float64]:
+        """The draft model's probability of every node after its parent, `(len(nodes),)`."""
+        above = [self.scores[self.parents[node]] if self.parents[node] != ROOT else 0.0 for node in nodes]
+        found: NDArray[np.float64] = np.exp(np.array([self.scores[node] for node in nodes]) - above)
+        return found.clip(0, 1)
 
 
 def best_nodes(scores: Sequence[float], parents: Sequence[int], budget: Budget) -> list[int]:

@@ -82,7 +82,7 @@ class Law:
 
     def _likeliest(self, logits: Tensor) -> list[list[Child]]:
         """All rows at once, one copy from the device."""
-        if self.shape.top_k == 1 and not self.shape.min_confidence:  # a chain: nothing is compared
+        if not self.shape.knows_confidence:  # a chain: nothing is compared
             return [[(token, 0.0, None)] for token in self.vocabulary.targets(logits.argmax(-1)).tolist()]
         values, places = upcast(logits).log_softmax(-1).topk(min(self.shape.top_k, logits.shape[-1]))
         found = torch.stack((self.vocabulary.targets(places).double(), values.double())).cpu().numpy()

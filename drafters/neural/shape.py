@@ -36,3 +36,8 @@ class Shape:
     def emits(self) -> Emits:
         """What its drafts look like."""
         return Emits(tree=self.top_k > 1, q=self.draw == "sampled")
+
+    @property
+    def knows_confidence(self) -> bool:
+        """Whether drafts say how sure they are; a plain chain only takes the likeliest."""
+        return self.top_k > 1 or self.min_confidence > 0

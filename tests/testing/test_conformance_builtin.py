@@ -38,14 +38,21 @@ OPTIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("drafter", "merge"): {"of": ["one", "two"]},
     ("router", "fixed"): {"drafter": "one"},
     ("router", "cascade"): {"order": ["one", "two", "three"]},
-    ("router", "match-length"): {"copy": "one", "otherwise": "two", "min_match": 1},
+    ("router", "match-length"): {"copy": "one", "otherwise": {"use": "cascade", "order": ["two", "three"]}},
+    ("router", "bandit"): {"arms": [{"drafter": "one"}, {"drafter": "two", "budget": {"max_nodes": 3}}, {}]},
+    ("router", "cost-aware"): {"drafters": ["one", "two", "three"]},
     ("backend", "scripted"): {"table": {0: [1.0, 2.0, 0.5], 1: [0.0, 1.0, 3.0], 2: [2.0, 0.0, 1.0]}, "max_length": 40},
     ("constraint", "json-schema"): {"schema": SCHEMA},
     ("constraint", "regex"): {"pattern": "(the|a) (cat|hat)( and (the|a) hat)*"},
     ("constraint", "lark"): {"grammar": 'start: "[" start "]" | "cat"'},
 }
-# These read a model of their own, which tests/lossless/test_neural.py gives them when it runs the kit.
-ELSEWHERE = {("drafter", "sps"), ("drafter", "eagle3")}
+# These read files of their own, which other tests give them when they run the kit.
+ELSEWHERE = {
+    ("drafter", "sps"): "tests/lossless/test_neural.py",
+    ("drafter", "eagle3"): "tests/lossless/test_neural.py",
+    ("router", "linear-probe"): "tests/routers/test_linear_probe.py",
+    ("router", "accepted-length"): "tests/routers/test_gates.py",
+}
 OWN = [entry for entry in registry() if entry.package == "draftmux" and entry.kind in CHECK]
 
 
@@ -58,7 +65,7 @@ def test_it_conforms(entry: Entry) -> None:
     if entry.name == "h100" and not torch.cuda.is_available():
         pytest.skip("h100 refuses to be bound here; tests/backends/test_h100.py runs its passes in the interpreter")
     if (entry.kind, entry.name) in ELSEWHERE:
-        pytest.skip("tests/lossless/test_neural.py puts it through the kit")
+        pytest.skip(f"{ELSEWHERE[entry.kind, entry.name]} puts it through the kit")
     options = OPTIONS.get((entry.kind, entry.name))
     required = [field.name for field in attrs.fields(entry.load()) if field.default is attrs.NOTHING]
     assert options is not None or not required, f"give minimal options for {named(entry)} in OPTIONS: {required}"

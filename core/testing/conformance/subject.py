@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from attrs import field, frozen
 
-from draftmux.config.classes import class_shape
 from draftmux.config.faults import Faults, Place
-from draftmux.config.grammar import PROTOCOLS, plugin_shape
+from draftmux.config.grammar import PROTOCOLS, own_shape, plugin_shape
 from draftmux.config.nodes import Entry, tree
 from draftmux.errors import ModelError, PluginError
 from draftmux.plugins import registry
@@ -55,7 +54,7 @@ def build(kind: str, plugin: Any, options: Mapping[str, Any]) -> tuple[str, Any]
             raise PluginError(f"options ({', '.join(options)}) need a name or a class; this {kind} is built already")
         return type(plugin).__name__, plugin
     name = plugin if isinstance(plugin, str) else plugin.__name__
-    shape = plugin_shape(registry(), kind, plugin) if isinstance(plugin, str) else class_shape(plugin)
+    shape = plugin_shape(registry(), kind, plugin) if isinstance(plugin, str) else own_shape(plugin, registry())
     faults, place = Faults(), Place(f"{kind} '{name}'")
     built = shape.build(Entry(place, tree(_plain(options), place)), "", faults)
     if len(faults):

@@ -49,6 +49,10 @@ def test_a_draft_is_the_one_that_brute_force_finds(
     pool.grow(levels(shape, budget, room))
     assert book.paths(draft) == pool.kept(budget)
     assert draft.q is None and len(draft.children) == len(draft), "siblings must differ"
+    assert (draft.confidence is None) == (shape.top_k == 1 and not shape.min_confidence)
+    for node, sure in enumerate(() if draft.confidence is None else draft.confidence.tolist()):
+        before = (*committed, *draft.tokens[draft.path_to(node)].tolist()[:-1])
+        assert sure == pytest.approx(math.exp(book.log_law(law)(before)[int(draft.tokens[node])]), abs=1e-6)
     assert model.passes <= max(levels(shape, budget, room) - 1, 0), "no pass may be in vain"
 
 
