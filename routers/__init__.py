@@ -18,3 +18,13 @@ def register_routers(register: Register) -> None:
     register(
         "match-length", "draftmux.routers.match_length:MatchLength", "copy if the match is long enough, else the other"
     )
+    register("linear-probe", "draftmux.routers.linear_probe.router:LinearProbe", "SwitchSD: copy where a probe says so")
+    register("bandit", "draftmux.routers.bandit.router:Bandit", "learns which drafter commits most tokens a second")
+    register(
+        "cost-aware", "draftmux.routers.cost_aware.router:CostAware", "the drafter and size that pay most, or none"
+    )
+    register(
+        "accepted-length",
+        "draftmux.routers.accepted_length.router:AcceptedLength",
+        "copy where a regressor expects enough of it to be accepted",
+    )

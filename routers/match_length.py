@@ -8,39 +8,39 @@ from attrs import frozen
 
 from draftmux.drafters.ngram.index import NgramIndex
 from draftmux.options import option
-from draftmux.routing import BaseRouter
-from draftmux.types import Budget, Choice, Context
+from draftmux.routers.gate import CopyGate, Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from draftmux.protocols import Drafter
+    from draftmux.protocols import Resources
+    from draftmux.types import Context
 
 
 @frozen
-class MatchLength(BaseRouter):
-    """The copying drafter when the last `min_match` tokens occurred before, else the other one.
+class Matches(Gate):
+    """Open where the last `min_match` tokens occurred before."""
 
-    The other one is also asked when the copying drafter has no draft after all.
-    """
+    min_match: int
 
-    copy: str = option("name of the drafter that copies")
-    otherwise: str | None = option("name of the drafter for all other steps; without one they are plain", default=None)
-    min_match: int = option("tokens that must have occurred before", default=5, minimum=1)
-    budget: Budget = option("what a draft may hold at most", default=Budget())
-    otherwise_budget: Budget | None = option("the same for `otherwise`; by default `budget`", default=None)
-
-    def uses(self) -> tuple[str, ...]:
-        """One drafter or two."""
-        return (self.copy,) if self.otherwise is None else (self.copy, self.otherwise)
-
-    def begin(self, context: Context) -> NgramIndex:
-        """The router's own index of the sequence; it catches up whenever it is asked."""
+    def watch(self, context: Context) -> NgramIndex:
+        """An index of the sequence; it catches up whenever it is asked."""
         return NgramIndex([self.min_match], context.tokens)
 
-    def choose(self, state: NgramIndex, context: Context, drafters: Mapping[str, Drafter]) -> Choice:
-        """Copy after a match."""
+    def opens(self, state: NgramIndex, context: Context) -> bool:
+        """After a match."""
         state.catch_up(context.tokens)
-        if next(state.matches(self.min_match), None) is not None:
-            return Choice(self.copy, self.budget, () if self.otherwise is None else (self.otherwise,))
-        return Choice(self.otherwise, self.otherwise_budget or self.budget)
+        return next(state.matches(self.min_match), None) is not None
+
+
+@frozen
+class MatchLength(CopyGate):
+    """The copying drafter when the last `min_match` tokens occurred before, else the other one, or what another router
+    chooses.
+
+    Another drafter is also asked when the copying one has no draft after all.
+    """
+
+    min_match: int = option("tokens that must have occurred before", default=5, minimum=1)
+
+    def gate(self, resources: Resources) -> Gate:
+        """Needs nothing."""
+        return Matches(self.min_match)

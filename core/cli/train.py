@@ -21,6 +21,8 @@ from draftmux.drafters.eagle3.format import DEFAULT_TAPS
 from draftmux.drafters.eagle3.recipe import HeadRecipe
 from draftmux.drafters.sps.recipe import DraftRecipe
 from draftmux.errors import RequestError
+from draftmux.routers.accepted_length.recipe import RegressorRecipe
+from draftmux.routers.linear_probe.recipe import ProbeRecipe
 from draftmux.training.recipe import Answers, Magpie
 from draftmux.types import Tap
 
@@ -84,21 +86,31 @@ def answers(
     spec: ModelSpec, prompts: list[Prompt], folder: Path, how: Answers, taps: tuple[Tap, ...]
 ) -> tuple[list[Sample], list[Sample]]:
     """The target's answers, generated where they are missing: to learn from, and held out."""
+    from draftmux.training.collect import split
+
+    answer(spec, prompts, taps, folder, how)
+    return split(folder, taps, prompts, how.held_out)
+
+
+def target(spec: ModelSpec, taps: tuple[Tap, ...]) -> Any:
+    """The target with these states to be read."""
+    from draftmux.backends.static.backend import StaticBackend
+
+    return StaticBackend(self_check=False).bind(spec, taps)
+
+
+def answer(spec: ModelSpec, prompts: list[Prompt], taps: tuple[Tap, ...], folder: Path, how: Answers) -> None:
+    """Generate the target's answers where they are missing."""
     from accelerate import PartialState
 
-    from draftmux.backends.static.backend import StaticBackend
-    from draftmux.training.collect import collect, split
-
-    def backend(kept: tuple[Tap, ...]) -> Any:
-        return StaticBackend(self_check=False).bind(spec, kept)
+    from draftmux.training.collect import collect
 
     settings = {"source": spec.source, "dtype": spec.dtype}
     state = PartialState(timeout=LONGEST) if "RANK" in os.environ else PartialState()
     if state.is_main_process:  # under `accelerate launch`, one answers for all
-        for there in collect(backend, settings, taps, prompts, folder, how):
+        for there in collect(partial(target, spec), settings, taps, prompts, folder, how):
             click.echo(f"{there} of {len(prompts)} prompts answered", err=True)
     state.wait_for_everyone()
-    return split(folder, taps, prompts, how.held_out)
 
 
 def command_line() -> str:
@@ -153,6 +165,73 @@ def draft(**given: Any) -> None:
 
 
 @train.command()
+@shared
+@options_of(ProbeRecipe)
+def probe(**given: Any) -> None:
+    """Train a copy probe for the router linear-probe (SwitchSD) on the target's own answers and hidden states.
+
+    Prompts should be of several kinds, from those whose answers copy much to those that copy nothing; a line may say
+    its `family`.
+    """
+    from draftmux.routers.linear_probe.train import ProbeJob, train_probe
+
+    recipe = _taken(ProbeRecipe, given)
+    spec, prompts, answered = _asked(given)
+    job = ProbeJob(
+        spec,
+        prompts,
+        given["out"],
+        answered,
+        partial(answer, spec, prompts, ()),
+        partial(target, spec),
+        partial(click.echo, err=True),
+        f"{len(prompts)} of {given['prompts']}",
+        command_line(),
+    )
+    about = train_probe(job, recipe)
+    click.echo(f"{about.tap}, shift {about.shift}; see {given['out'] / 'report.html'}")
+
+
+@train.command("accepted-length")
+@shared
+@options_of(RegressorRecipe)
+@click.option("--probe", help="Folder of a probe whose score is to be a feature.")
+def accepted_length(probe: str | None, **given: Any) -> None:
+    """Train the regressor of the router accepted-length on copies along the target's own greedy answers."""
+    from draftmux.models.load import load_tokenizer
+    from draftmux.routers.accepted_length.train import RegressorJob, train_regressor
+    from draftmux.routers.linear_probe.scorer import scores_of, unseen_share
+
+    recipe = _taken(RegressorRecipe, given)
+    spec, prompts, answered = _asked(given)
+    job = RegressorJob(
+        spec,
+        prompts,
+        given["out"],
+        answered,
+        partial(answer, spec, prompts, ()),
+        load_tokenizer(spec),
+        None if probe is None else scores_of(probe, partial(target, spec)),
+        1.0 if probe is None else unseen_share(probe),
+        f"{len(prompts)} of {given['prompts']}",
+        command_line(),
+    )
+    metrics = train_regressor(job, recipe).metrics
+    click.echo(f"R2 {metrics['r2']:.3f} on {metrics['copies']['test']} copies of test prompts")
+
+
+def _asked(given: dict[str, Any]) -> tuple[ModelSpec, list[Prompt], Path]:
+    """Of which target, the prompts, and the folder of its answers."""
+    from draftmux.models.source import ModelSpec
+    from draftmux.training.prompts import read_prompts
+
+    use_threads(given["threads"])
+    spec = ModelSpec(source=given["target"], dtype=given["dtype"])
+    prompts = read_prompts(given["prompts"], given["split"], given["limit"])
+    return spec, prompts, given["answers"] or given["out"] / "work" / "answers"
+
+
+@train.command()
 @click.option("--target", required=True, help="Model that writes them: hub id, folder, published name.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="JSON Lines file to write.")
 @click.option(
@@ -196,13 +275,11 @@ def prompts(target: str, out: Path, systems: tuple[str, ...], dtype: Any, thread
 @contextmanager
 def _job(given: dict[str, Any], how: Answers) -> Iterator[Job]:
     """What a training run is told. When it is through, its held-out prompts are written for `draftmux bench`."""
-    from draftmux.models.source import ModelSpec
     from draftmux.training.job import Job
-    from draftmux.training.prompts import read_prompts, write_held_out
+    from draftmux.training.prompts import write_held_out
 
-    spec = ModelSpec(source=given["target"], dtype=given["dtype"])
-    prompts = read_prompts(given["prompts"], given["split"], given["limit"])
-    collect = partial(answers, spec, prompts, given["answers"] or given["out"] / "work" / "answers", how)
+    spec, prompts, answered = _asked(given)
+    collect = partial(answers, spec, prompts, answered, how)
     source = f"{len(prompts)} of {given['prompts']}"
     job = Job(spec, given["out"], collect, told, how.held_out, source, command_line())
     yield job

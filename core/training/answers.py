@@ -82,7 +82,7 @@ class Harvest:
 
     def begin(self, context: Context) -> list[Tensor]:
         """The prompt's states."""
-        self.states[context.request_id] = [self._joined(context.taps)]
+        self.states[context.request_id] = [self._joined(context.taps, len(context.tokens) - 1)]
         return self.states[context.request_id]
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
@@ -91,9 +91,11 @@ class Harvest:
 
     def observe(self, state: list[Tensor], step: Step) -> None:
         """Keep the committed rows."""
-        state.append(self._joined(step.taps))
+        state.append(self._joined(step.taps, len(step.committed)))
 
-    def _joined(self, taps: Mapping[Tap, Tensor]) -> Tensor:
+    def _joined(self, taps: Mapping[Tap, Tensor], rows: int) -> Tensor:
+        if not self.taps:
+            return torch.zeros(rows, 0)
         return torch.cat([taps[tap] for tap in self.taps], -1).cpu()
 
 

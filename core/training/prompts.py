@@ -1,7 +1,8 @@
 """Chat prompts for training, from JSON Lines or a `datasets` name, and which of them are held out.
 
 A line holds `messages` (a list of {role, content}), `conversations` (ShareGPT's {from, value}), `turns` (texts of the
-user), or `prompt`. What an assistant said is left out: the target answers itself.
+user), or `prompt`; and `family`, if prompts are of several kinds. What an assistant said is left out: the target
+answers itself.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from draftmux.errors import RequestError
 
@@ -27,6 +28,7 @@ class Prompt:
     """A chat up to the user's first turn, or a system message and that. `key` is a hash of the content."""
 
     messages: tuple[Mapping[str, str], ...]
+    family: str = field(default="", eq=False)  # what kind its writer says it is of
 
     @property
     def key(self) -> str:
@@ -96,7 +98,7 @@ def _prompt(line: Any, place: str) -> Prompt:
     ends = [number for number, message in enumerate(messages) if message["role"] == "user"]
     if not ends:
         raise RequestError(f"{place} has no user's turn; a line holds messages, conversations, turns or prompt")
-    return Prompt(tuple(messages[: ends[0] + 1]))
+    return Prompt(tuple(messages[: ends[0] + 1]), str(line.get("family") or ""))
 
 
 def _messages(line: Mapping[str, Any], place: str) -> Iterator[Mapping[str, str]]:

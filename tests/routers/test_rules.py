@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import draftmux.routers
 from draftmux.protocols import Resources, Router
 from draftmux.registry import Entry
+from draftmux.routers.bandit.router import Arm
 from draftmux.routers.cascade import Cascade
 from draftmux.routers.fixed import Fixed
 from draftmux.routers.match_length import MatchLength
@@ -22,11 +23,18 @@ BUDGET = Budget(max_nodes=7, max_depth=3)
 
 
 def choose(router: Router, context: Context) -> Choice:
-    return router.choose(router.begin(context), context, {})
+    bound = router.bind(Resources())
+    return bound.choose(bound.begin(context), context, {})
 
 
 def test_every_name_loads_a_router() -> None:
-    examples: dict[str, dict[str, Any]] = {"fixed": {}, "cascade": {"order": ["a"]}, "match-length": {"copy": "a"}}
+    examples: dict[str, dict[str, Any]] = {
+        "fixed": {},
+        "cascade": {"order": ["a"]},
+        "match-length": {"copy": "a"},
+        "bandit": {"arms": [Arm(drafter="a"), Arm()]},
+        "cost-aware": {"drafters": ["a"]},
+    }
     targets: dict[str, str] = {}
 
     def register(name: str, target: str, help: str = "") -> None:
@@ -36,7 +44,7 @@ def test_every_name_loads_a_router() -> None:
     for name, options in examples.items():
         router = Entry("router", name, targets[name], "", "draftmux", "0", "builtin").load()(**options)
         assert isinstance(router, Router)
-        assert router.bind(Resources()) is router
+        assert isinstance(router.bind(Resources()), Router)
 
 
 def test_fixed_always_chooses_the_same(make_context: MakeContext) -> None:
@@ -68,7 +76,7 @@ def test_cascade_refuses_an_empty_or_repeated_order(order: list[str]) -> None:
 def test_match_length_copies_exactly_after_a_match(
     make_context: MakeContext, text: list[int], size: int, start: int
 ) -> None:
-    router = MatchLength(copy="copy", otherwise="neural", min_match=size)
+    router = MatchLength(copy="copy", otherwise="neural", min_match=size).bind(Resources())
     state = router.begin(make_context(text[:start]))  # asked for the first time some steps later
     earlier = [text[end - size + 1 : end + 1] for end in range(size - 1, len(text) - 1)]
     expected = "copy" if text[-size:] in earlier else "neural"

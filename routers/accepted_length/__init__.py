@@ -1,0 +1,1 @@
+"""The router that predicts how much of a copy will be accepted, from the text alone."""

@@ -1,0 +1,1 @@
+"""Routers that learn from what their choices brought."""
