@@ -64,7 +64,7 @@ class Tally:
 
 
 @click.command()
-@click.option("--pipeline", default="demo", show_default=True, help="A shipped pipeline's name, or a file.")
+@click.option("--pipeline", default="switchsd", show_default=True, help="A shipped pipeline's name, or a file.")
 @click.option("--prompt", "prompts", multiple=True, help="Your own prompt instead of the built-in ones. Repeatable.")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="Tokens at most.")
 @set_option

@@ -34,3 +34,9 @@ draftmux train eagle3 $target $head --prompts prompts.jsonl --out eagle3 --start
 # A LoRA on the model's first eight layers, from the same answers.
 draftmux train draft $target --answers answers --prompts prompts.jsonl --out draft --layers 8 --rank 64 --alpha 64 \
   --precision bf16 --batch 64 --batch-tokens 1024 --optimizer muon --learning-rate 4e-3 --warmup 30 --steps 1000
+
+# A probe that tells copying from chance, and a regressor to compare it with.
+python -m draftmux_smollm2.prompts --copying --count 1120 --seed 7 --out copying.jsonl
+draftmux train probe $target --prompts copying.jsonl --out probe --max-new-tokens 192 --batch 64
+draftmux train accepted-length $target --prompts copying.jsonl --out regressor --answers probe/work/answers/greedy \
+  --max-new-tokens 192 --batch 64 --min-match 2 --max-branches 3 --max-depth 10

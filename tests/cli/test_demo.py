@@ -98,9 +98,9 @@ def test_texts_that_differ_are_explained(command: Command, pipeline: Pipeline, m
 
 
 def test_errors_are_messages(command: Command, pipeline: Pipeline) -> None:
-    result = command("demo", "--pipeline", "dmeo", code=1)
+    result = command("demo", "--pipeline", "swichsd", code=1)
     assert result.stderr.startswith(
-        "Error: dmeo: no such file, and no shipped pipeline of that name; did you mean 'demo'?"
+        "Error: swichsd: no such file, and no shipped pipeline of that name; did you mean 'switchsd'?"
     )
     result = command("demo", "--pipeline", pipeline(), "--set", "models.target.source=./nowhere", code=1)
     assert "Error: model source './nowhere': there is no such file or folder" in result.stderr

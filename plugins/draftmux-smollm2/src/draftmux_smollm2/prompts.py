@@ -1,5 +1,7 @@
 """Chat prompts that the trained parts for SmolLM2-135M-Instruct learn from: `python -m draftmux_smollm2.prompts`.
 
+They are in English and good for any other target, too.
+
 All of them are composed here, of texts that are given or none; none comes from a benchmark. Must not know the model or
 how it is trained.
 """
@@ -19,6 +21,7 @@ from draftmux.errors import DraftmuxError
 from draftmux.training.prompts import read_prompts
 from draftmux_smollm2.prompt_chat import chat
 from draftmux_smollm2.prompt_code import code
+from draftmux_smollm2.prompt_copies import copies, inventions, mixtures, passage
 from draftmux_smollm2.prompt_math import math
 from draftmux_smollm2.prompt_news import summarize
 from draftmux_smollm2.prompt_passages import passages
@@ -31,17 +34,28 @@ FAMILIES: Mapping[str, tuple[float, Family]] = {
     "summarize": (0.15, summarize),
     "chat": (0.35, chat),
 }
+COPY_DIVERSITY: Mapping[str, tuple[float, Callable[[random.Random, Family], str]]] = {
+    "copy": (0.4, copies),
+    "mixed": (0.3, mixtures),
+    "invented": (0.3, inventions),
+}
 _TRIES = 1000
 
 
-def prompts(count: int, seed: int, families: Sequence[str] = (), texts: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+def prompts(
+    count: int, seed: int, families: Sequence[str] = (), texts: Sequence[str] = (), copying: bool = False
+) -> Iterator[dict[str, Any]]:
     """`count` different prompts, each one `{"id", "family", "messages"}`; the same for a seed.
 
-    They are of `families`, or all; or, where there are `texts`, requests about passages of those.
+    They are of `families`, or all; or, where there are `texts`, requests about passages of those. With `copying` they
+    are those that a probe learns from, with passages of `texts` if there are some.
     """
     rng = random.Random(seed)
-    chosen = {name: FAMILIES[name] for name in families or FAMILIES}
-    if texts:
+    chosen: dict[str, tuple[float, Family]] = {name: FAMILIES[name] for name in families or FAMILIES}
+    if copying:
+        of = passage(texts)
+        chosen = {name: (share, _quoting(family, of)) for name, (share, family) in COPY_DIVERSITY.items()}
+    elif texts:
         chosen = {"passages": (1.0, passages(texts))}
     weights = [weight for weight, _ in chosen.values()]
     seen: set[str] = set()
@@ -50,6 +64,11 @@ def prompts(count: int, seed: int, families: Sequence[str] = (), texts: Sequence
         text = _new(chosen[family][1], rng, seen)
         seen.add(text)
         yield {"id": _id(text), "family": family, "messages": [{"role": "user", "content": text}]}
+
+
+def _quoting(family: Callable[[random.Random, Family], str], text: Family) -> Family:
+    """The family with passages of that kind."""
+    return lambda rng: family(rng, text)
 
 
 def read_texts(path: Path) -> list[str]:
@@ -97,18 +116,21 @@ def _id(text: str) -> str:
     multiple=True,
     help="Only requests about passages of this text, or of the texts of a .jsonl file of chats. Repeatable.",
 )
+@click.option("--copying", is_flag=True, help="Prompts for `train probe`: answers repeat much, some or none of them.")
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     required=True,
     help="JSON Lines file to write.",
 )
-def main(count: int, seed: int, families: tuple[str, ...], texts: tuple[Path, ...], out: Path) -> None:
+def main(count: int, seed: int, families: tuple[str, ...], texts: tuple[Path, ...], copying: bool, out: Path) -> None:
     """Write chat prompts to train drafting parts on, one JSON object a line."""
+    if families and copying:
+        raise click.UsageError("--family and --copying are two kinds of prompts: make two files")
     if families and texts:
         raise click.UsageError("--family and --texts are two kinds of prompts: make two files, and join them")
     given = [text for path in texts for text in read_texts(path)]
-    lines = [json.dumps(prompt, ensure_ascii=False) + "\n" for prompt in prompts(count, seed, families, given)]
+    lines = [json.dumps(prompt, ensure_ascii=False) + "\n" for prompt in prompts(count, seed, families, given, copying)]
     out.write_text("".join(lines), "utf-8", newline="\n")
 
 
