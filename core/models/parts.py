@@ -42,6 +42,10 @@ def part_file(source: str, name: str, revision: str | None = None, download: boo
     folder = local_folder(source)
     if folder is not None:
         return folder / name if (folder / name).is_file() else None
+    if source.startswith(("./", "../", "/", "~")):  # it may be made yet
+        if not download:
+            return None
+        raise ModelError(f"'{source}': there is no such folder")
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError
 
