@@ -18,8 +18,10 @@ from safetensors.torch import load_file, save_file
 import draftmux
 from draftmux.bench.agreement import TIE, Margins, first_difference
 from draftmux.errors import ModelError
-from draftmux.pipeline import Pipeline, plain_spec
+from draftmux.pipeline import Pipeline, load, plain_spec
 from draftmux.prompts import encode
+from draftmux.routers.accepted_length.artefact import read_regressor
+from draftmux.routers.linear_probe.artefact import read_about
 
 PARTS = Path(draftmux_smollm2.__file__).parent
 LIMIT = 40 * 10**6  # bytes, of all parts
@@ -33,7 +35,7 @@ TOKENS = 64
 
 def test_all_parts_together_are_small() -> None:
     files = [path for path in PARTS.rglob("*") if path.suffix == ".safetensors"]
-    assert {path.parent.name for path in files} == {"eagle3", "draft"}
+    assert {path.parent.name for path in files} == {"eagle3", "draft", "probe"}
     assert sum(path.stat().st_size for path in files) <= LIMIT
 
 
@@ -156,3 +158,26 @@ def test_a_draft_whose_terms_are_lost_warns_at_load(tmp_path: Path) -> None:
     save_file(lost, folder / "adapter_model.safetensors")
     with pytest.warns(UserWarning, match="drafted tokens were the target's own"):
         draftmux.load("sps", [f"drafters.draft.adapter={folder}"])
+
+
+def test_the_probe_and_the_regressor_are_what_was_trained() -> None:
+    """Figures of test prompts stand in them, and are what docs/benchmarks.md quotes."""
+    about, regressor = read_about(str(PARTS / "probe")), read_regressor(str(PARTS / "regressor"))
+    assert about is not None and about.metrics["all"]["auc"] > 0.96 and about.metrics["hits"]["negatives"] > 200
+    assert regressor.metrics["r2"] > 0.3 and regressor.metrics["copies"]["test"] > 1000
+    report = json.loads((PARTS / "probe" / "report.json").read_text("utf-8"))
+    assert len(report["validation"]) == 30 * 4 * 3 and len(report["test"]) == 3
+
+
+@pytest.mark.smollm2
+def test_the_probe_tells_copying_from_writing() -> None:
+    """On the real model: its score is high inside a list that is asked for once more, and low in a new answer."""
+    pipeline = load("switchsd", ["router.decides=probe", "router.threshold=0.5", "generation.max_new_tokens=64"])
+    repeat = (
+        "Repeat this list word for word: apples, pears, plums, grapes, cherries, melons, lemons, figs, dates, limes."
+    )
+    shares = []
+    for prompt in (repeat, "Invent a name for a friendly dragon and say why it fits."):
+        metrics = pipeline.generate(prompt).metrics
+        shares.append(metrics.steps_by_drafter["copy"] / metrics.steps)
+    assert shares[0] > 2 * shares[1], shares
