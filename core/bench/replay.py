@@ -79,7 +79,9 @@ def record(parts: Parts, tokenizer: Any, prompt: Sequence[int], generation: Gene
     [delta] = [delta for delta in scheduler.run() if delta.result is not None or delta.error is not None]
     if delta.error is not None or delta.result is None:
         raise delta.error or RuntimeError("a request ended without a result")
-    drafts = [{name: evolve(draft, q=None) for name, draft in step.beside.items()} for step in router.steps]
+    drafts: list[Mapping[str, Draft]] = [
+        {name: evolve(draft, q=None) for name, draft in step.beside.items()} for step in router.steps
+    ]
     seconds = delta.result.metrics.draft_seconds
     return Recording(tuple(prompt), delta.result.tokens, drafts, router.readings, seconds)
 
