@@ -22,7 +22,7 @@ from draftmux.routers.replays import Copying, steps
 
 SIZE, LENGTH, WIDTH, PROMPT = 60, 200, 48, 40
 LABEL, MATCH, SHIFT = 8, 5, 1
-COPYING = Copying(MATCH, 1, 10)
+COPYING = Copying(MATCH, 4, 10)
 
 
 def text(rng: random.Random) -> tuple[list[int], list[bool]]:
