@@ -2,8 +2,8 @@
 
 Greedily, a draft's accepted length is what it has in common with the text that follows, whoever drafts. So one plain
 run, in which every drafter is asked at every place, holds the runs of all routers. Only what a drafter makes of a
-smaller budget is guessed: the first of its nodes, which is exact for chains and for numbers of copied branches. Seconds
-are those of a cost curve and of the drafters' own recorded `propose`; a model's are shared out over its draft's levels.
+smaller budget is guessed: the first of its nodes, which is exact for chains. Seconds are those of a cost curve and of
+the drafters' own recorded `propose`; a model's are shared out over its draft's levels.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ def test_the_cache_outgrows_its_graphs() -> None:
     assert not set(map(id, graphs.values())) & set(map(id, found.runner._graphs.values()))
 
 
+@pytest.mark.slow
 def test_a_graph_is_made_once_for_each_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     original = GraphRunner._capture
@@ -127,6 +128,7 @@ def test_taps_come_with_their_rows() -> None:
     assert torch.allclose(first, again, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_self_check_passes() -> None:
     target("gemma3", self_check=True)
 

@@ -19,6 +19,9 @@ generation: {{max_new_tokens: 24}}
 """
 
 
+pytestmark = pytest.mark.slow  # trains on every layer and state
+
+
 @pytest.fixture
 def prompts(tmp_path: Path) -> Path:
     path = tmp_path / "prompts.jsonl"

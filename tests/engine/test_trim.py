@@ -44,7 +44,7 @@ class Keep(BaseRouter):
         self.steps.append(step)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data(), target=some.hash_targets(), seed=some.SEEDS, batch=st.sampled_from((1, 3)))
 def test_the_text_is_that_of_plain_decoding(data: Any, target: Any, seed: int, batch: int) -> None:
     trial = Trial.prepare(target, data.draw(some.asks(target, count=3)))

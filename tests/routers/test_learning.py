@@ -44,7 +44,7 @@ ROUTERS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data(), target=some.hash_targets(), router=ROUTERS, batch=st.sampled_from((1, 3)))
 def test_the_text_is_that_of_plain_decoding(data: Any, target: Any, router: Any, batch: int) -> None:
     trial = Trial.prepare(target, data.draw(some.asks(target, count=3)))
