@@ -74,6 +74,7 @@ def check_accepted(played: Played, verifier: Verifier, drafter: SampledDrafter, 
     assert abs(sum(lengths) / len(lengths) - mean) < 4 * error
 
 
+@pytest.mark.slow
 def test_a_small_bias_is_caught() -> None:
     """What the enumeration measures as a total variation of about 0.02, the counts of the text show too."""
     off = [distance(Rejection(), Colder(), evolve(TOY, prompt=(root,))) for root in range(3)]
