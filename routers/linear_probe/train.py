@@ -63,7 +63,7 @@ def train_probe(job: ProbeJob, recipe: ProbeRecipe) -> About:
     taps = tuple(dict.fromkeys(_best(tried, shift).tap for shift in shifts))
     backend = job.open_backend(taps)
     again = _tried(job, recipe, Stage(backend, taps, recipe.refit, work / "refit"), texts)
-    by_shift = [_best(again, shift) for shift in shifts]
+    by_shift = [again[_best(tried, shift).tap, shift] for shift in shifts]
     found = Findings.of(job.told, recipe, backend, tried, by_shift, texts)
     chosen = max(by_shift, key=lambda candidate: candidate.validation.f1)
     about = _about(job, recipe, backend, chosen, found)
