@@ -22,7 +22,7 @@ import torch
 
 from draftmux.bench.replay import Recording, Replay, oracle, record
 from draftmux.bench.suites import SUITES, from_file
-from draftmux.config import read_pipeline
+from draftmux.config.load import read_pipeline
 from draftmux.engine.metrics import Metrics
 from draftmux.pipeline import load
 from draftmux.prompts import encode
