@@ -1,24 +1,27 @@
 """How fast would routers be, and how fast could one be that knows what comes? By replay of plain decoding.
 
-    python docs/bench/replay.py docs/bench/switchsd/all.yaml docs/bench/switchsd/*.yaml --suite humaneval --limit 20 \
-        --threads 2
+    python docs/bench/replay.py docs/bench/switchsd/all.yaml docs/bench/switchsd/*.yaml switchsd cost-aware \
+        --suite humaneval --rows 0:60 --threads 2
 
 Plain decoding runs once a prompt, and at every step all drafters of the first pipeline are asked for what they would
-draft there. That is enough to play any router over drafters of these names: those of the other pipelines, then each
-drafter alone, and the oracle, the shortest way through the text with any drafter or none at each place. Seconds are
-those of the backend's cost curve and of the drafters as recorded; speeds are relative to the same curve's plain
-decoding. Where the first pipeline's router reads a probe, so do the others.
+draft there. That is enough to play any router over drafters of these names: those of the other pipelines, with drafts
+as deep as their own drafters', then each drafter alone, and the oracle, the shortest way through the text with any
+drafter or none at each place. Seconds are those of the backend's cost curve and of the drafters as recorded; speeds are
+relative to the same curve's plain decoding. Where the first pipeline's router reads a probe, so do the others.
+`--vary KEY=VALUE,VALUE` plays the other pipelines once for each value; given twice, for each pair.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import torch
+from attrs import evolve
+from torch import set_num_threads
 
 from draftmux.bench.replay import Recording, Replay, oracle, record
 from draftmux.bench.suites import SUITES, from_file
@@ -27,6 +30,7 @@ from draftmux.engine.metrics import Metrics
 from draftmux.pipeline import load
 from draftmux.prompts import encode
 from draftmux.protocols import Resources
+from draftmux.pruning import within
 from draftmux.routers.fixed import Fixed
 from draftmux.types import Budget
 
@@ -43,41 +47,61 @@ NODES = 31  # of a recorded draft at most
 @click.argument("pipelines", nargs=-1)
 @click.option("--suite", type=click.Choice(sorted(SUITES)))
 @click.option("--prompts", type=click.Path(exists=True, path_type=Path))
-@click.option("--limit", type=int, default=20)
-@click.option("--threads", type=int)
+@click.option("--rows", default="0:20", help="Which prompts, as FIRST:END.")
+@click.option("--vary", multiple=True, metavar="KEY=VALUE,VALUE")
+@click.option("--threads", type=int, expose_value=False, callback=lambda _, __, value: value and set_num_threads(value))
 def main(
-    recorded: str,
-    pipelines: tuple[str, ...],
-    suite: str | None,
-    prompts: Path | None,
-    limit: int,
-    threads: int | None,
+    recorded: str, pipelines: tuple[str, ...], suite: str | None, prompts: Path | None, rows: str, vary: tuple[str, ...]
 ) -> None:
     """Modelled speeds relative to plain decoding."""
-    if threads:
-        torch.set_num_threads(threads)
     if (suite is None) == (prompts is None):
         raise click.UsageError("give either --suite or --prompts")
-    rows = (from_file(prompts) if prompts is not None else SUITES[str(suite)]()).first(limit).rows
+    first, end = map(int, rows.split(":"))
+    questions = (from_file(prompts) if prompts is not None else SUITES[str(suite)]()).rows[first:end]
     loaded = load(recorded, ["generation.max_new_tokens=128"])
     recordings = []
-    for row in rows:
-        ids = encode(row.turns[0], loaded.tokenizer, loaded.spec.generation)
+    for question in questions:
+        ids = encode(question.turns[0], loaded.tokenizer, loaded.spec.generation)
         recordings.append(record(loaded.parts, loaded.tokenizer, ids, loaded.spec.generation, Budget(NODES)))
+    ways = list(itertools.product(*([f"{key}={value}" for value in values.split(",")] for key, values in split(vary))))
     for path in pipelines:
         if Path(path) != Path(recorded):
-            show(Path(path).stem, bound(path, loaded), loaded, recordings)
+            for overrides in ways:
+                play(path, overrides, loaded, recordings)
     for name in loaded.parts.drafters:
         show(f"{name} alone", Fixed(drafter=name), loaded, recordings)
     best(loaded, recordings)
 
 
-def bound(path: str, loaded: Pipeline) -> Router:
-    """A pipeline's router, for the recorded target and drafters."""
-    spec = read_pipeline(path)
+def split(vary: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Keys, and their values as written."""
+    return [(key, values) for key, _, values in (each.partition("=") for each in vary)]
+
+
+def play(path: str, overrides: tuple[str, ...], loaded: Pipeline, recordings: list[Recording]) -> None:
+    """A pipeline's router, bound to the recorded target and drafters; no draft is deeper than its own drafters'."""
+    spec = read_pipeline(path, overrides)
     parts = loaded.parts
-    router: Router = spec.router.plugin.bind(Resources(loaded.tokenizer, parts.backend, spec.models, parts.drafters))
-    return router
+    router = spec.router.plugin.bind(Resources(loaded.tokenizer, parts.backend, spec.models, parts.drafters))
+    depths = {name: getattr(drafter.plugin, "depth", None) for name, drafter in spec.drafters.items()}
+    cut = [shallow(each, {name: depth for name, depth in depths.items() if depth}) for each in recordings]
+    show(" ".join((Path(path).stem, *overrides)), router, loaded, cut)
+
+
+def shallow(recording: Recording, depths: dict[str, int]) -> Recording:
+    """The recording with drafts that are at most so deep, in that share of their time."""
+    drafts = [
+        {
+            name: within(draft, Budget(max_depth=depths[name])) if name in depths else draft
+            for name, draft in each.items()
+        }
+        for each in recording.drafts
+    ]
+    seconds = dict(recording.seconds)
+    for name, depth in depths.items():
+        whole = max(int(each[name].depths.max(initial=0)) for each in recording.drafts)
+        seconds[name] *= min(1.0, depth / max(1, whole))
+    return evolve(recording, drafts=drafts, seconds=seconds)
 
 
 def show(name: str, router: Router, loaded: Pipeline, recordings: list[Recording]) -> None:
