@@ -52,7 +52,7 @@ class Tally:
 
     def start_from(self, other: Tally, weight: float) -> None:
         """Believe beforehand what another tally has seen, as `weight` plays of each arm it knows."""
-        known = other.counts > 0
+        known = other.counts > STALE
         self.counts[known] = weight
         self.sums[known] = weight * other.sums[known] / other.counts[known]
         self.largest = other.largest
@@ -121,7 +121,7 @@ class Ucb(Policy):
         """Upper confidence bounds, `(arms,)`; infinite for arms that were never played."""
         counts = self.tally.counts
         total = max(float(counts.sum()), 1.0)
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             bonus = np.where(counts > 0, self.width * np.sqrt(2 * np.log(total) / counts), np.inf)
         bounds: NDArray[np.float64] = self.tally.means + bonus
         return bounds

@@ -169,10 +169,10 @@ class BoundBandit(BaseRouter):
         own = state.play is not None and not state.play.tokens
         if state.play is not None and own:
             state.play = Play.of(state.play.pick, len(step.committed), step.draft)
-            for name, draft in (*step.beside.items(), (step.drafter, step.draft)):
-                if name is not None and len(draft):
+            for name, draft in (*step.beside.items(), (self.options.arms[state.play.pick.arm].drafter, step.draft)):
+                if name is not None:
                     total, count = state.levels.get(name, (0.0, 0))
-                    state.levels[name] = total + float(draft.depths.max()), count + 1
+                    state.levels[name] = total + float(draft.depths.max(initial=0)), count + 1
         if self.options.policy == "full-information" and own:
             for number, draft in self._others(state, step):
                 state.unscored.add(number, draft)
@@ -241,7 +241,7 @@ class BoundBandit(BaseRouter):
         if drafting > CHEAP * self.cost(0):
             total, count = state.levels.get(drafter, (0.0, 0))
             # A model passes once a level; the first time it may have read a whole prompt, which says nothing yet.
-            drafting *= play.levels / (total / count) if count > 1 and play.levels else count > 1
+            drafting *= play.levels / (total / count) if count > 1 and play.levels and total else count > 1
         return self.cost(play.nodes) + drafting
 
     def _beside(self, played: Arm, draft_seconds: Mapping[str, float]) -> dict[str, Budget]:

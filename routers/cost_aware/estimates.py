@@ -36,15 +36,15 @@ class Estimates:
     depth: int
     reached: NDArray[np.float64] = field(init=False)  # (kinds, branches, depth)
     accepted: NDArray[np.float64] = field(init=False)
-    drafts: NDArray[np.float64] = field(init=False)  # (kinds, branches)
-    nodes: NDArray[np.float64] = field(init=False)  # (kinds, branches, depth): their sum, of drafts cut there
+    drafts: NDArray[np.float64] = field(init=False)  # (kinds, branches, depth): whose nodes up to there are known
+    nodes: NDArray[np.float64] = field(init=False)  # (kinds, branches, depth): their sum
     tried: NDArray[np.float64] = field(init=False)  # (bins,): nodes by confidence whose parents the text went along
     right: NDArray[np.float64] = field(init=False)  # those that it went along too
 
     def __attrs_post_init__(self) -> None:
         shape = (self.kinds, len(self.branches), self.depth)
         self.reached, self.accepted, self.nodes = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        self.drafts = np.zeros(shape[:2])
+        self.drafts = np.zeros(shape)
         self.tried, self.right = np.zeros(BINS), np.zeros(BINS)
 
     def learn(self, kind: int, seen: Seen) -> None:
@@ -55,7 +55,7 @@ class Estimates:
         self.reached[kind, end] += seen.reached
         self.accepted[kind, end] += seen.accepted
         self.nodes[kind, end] += seen.nodes
-        self.drafts[kind, end] += 1
+        self.drafts[kind, end] += seen.sized
         if seen.tried is not None and seen.right is not None:
             self.tried, self.right = KEEP * self.tried + seen.tried, KEEP * self.right + seen.right
 
@@ -77,17 +77,15 @@ class Estimates:
 
     def sizes(self, kind: int) -> NDArray[np.float64]:
         """`(branches, depth)`: nodes of a draft cut there; those of one full branch where nothing was seen."""
-        own, count = self.nodes[kind], self.drafts[kind][:, None]
-        believed = np.broadcast_to(np.arange(1, self.depth + 1.0), own.shape)
-        sizes: NDArray[np.float64] = (own + believed) / (count + 1)
-        return sizes
+        believed = np.arange(1, self.depth + 1.0)
+        sizes: NDArray[np.float64] = (self.nodes[kind] + believed) / (self.drafts[kind] + 1)
+        return np.maximum.accumulate(sizes, axis=1)  # the deeper ones may be others' means
 
     def start_from(self, other: Estimates, most: float) -> None:
         """Believe beforehand what another one has seen, as up to `most` drafts of every kind."""
-        share = np.minimum(1, most / np.maximum(other.drafts, 1e-9))
-        self.drafts = other.drafts * share
-        self.reached, self.accepted, self.nodes = (
-            table * share[..., None] for table in (other.reached, other.accepted, other.nodes)
+        share = np.minimum(1, most / np.maximum(other.drafts.max(-1, keepdims=True), 1e-9))
+        self.reached, self.accepted, self.nodes, self.drafts = (
+            table * share for table in (other.reached, other.accepted, other.nodes, other.drafts)
         )
         known = np.minimum(1, most / np.maximum(other.tried, 1e-9))
         self.tried, self.right = other.tried * known, other.right * known
@@ -95,12 +93,14 @@ class Estimates:
 
 @frozen(eq=False)
 class Seen:
-    """What one draft taught: by width and depth whether it was reached and accepted, and its nodes, `(widths, depth)`;
-    if its drafter said how sure it was, nodes by that: those whose parents the text went along, and those it did."""
+    """What one draft taught: by width and depth whether it was reached and accepted, and its nodes, `(widths, depth)`,
+    where `sized (depth,)` says that they are known; if its drafter said how sure it was, nodes by that: those whose
+    parents the text went along, and those it did."""
 
     reached: NDArray[np.bool_]
     accepted: NDArray[np.bool_]
     nodes: NDArray[np.float64]
+    sized: NDArray[np.bool_]
     tried: NDArray[np.int64] | None = None
     right: NDArray[np.int64] | None = None
 
@@ -112,13 +112,15 @@ class Seen:
         widths = np.array([width for width in estimates.branches if width <= branches])[:, None]
         lengths = (rank[list(path)] < widths).sum(1)[:, None]
         reached, accepted = levels <= np.minimum(lengths + 1, depth), levels <= np.minimum(lengths, depth)
-        nodes = (rank < widths).astype(np.float64) @ (draft.depths[:, None] <= levels)
+        # Of a draft that might have gone deeper it is not known how many nodes it would have had there.
+        sized = (levels <= depth) | (draft.depths.max(initial=0) < depth)
+        nodes = sized * ((rank < widths).astype(np.float64) @ (draft.depths[:, None] <= levels))
         if draft.confidence is None:
-            return cls(reached, accepted, nodes)
+            return cls(reached, accepted, nodes, sized)
         bins = _bins(draft.confidence)
         tried = np.bincount(bins[np.isin(draft.parents, [ROOT, *path])], minlength=BINS)
         right = np.bincount(bins[list(path)], minlength=BINS)
-        return cls(reached, accepted, nodes, tried, right)
+        return cls(reached, accepted, nodes, sized, tried, right)
 
 
 def _bins(confidence: NDArray[np.float64]) -> NDArray[np.int64]:

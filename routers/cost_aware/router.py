@@ -218,6 +218,7 @@ class BoundCostAware(BaseRouter):
         state.asked[state.number] = asked
         state.drafts.add(state.number, draft if draft.q is None else evolve(draft, q=None))
         state.number += 1
+        state.asks[asked.drafter] += 1
         if len(draft):
             total, count = state.levels.get(asked.drafter, (0.0, 0))
             state.levels[asked.drafter] = total + float(draft.depths.max()), count + 1
@@ -242,8 +243,8 @@ class BoundCostAware(BaseRouter):
 
     def _known_seconds(self, state: Run, name: str, draft_seconds: Mapping[str, float]) -> float:
         """Of a `propose`. The first time one that is not cheap may have read a whole prompt, which says nothing yet."""
-        mean, (_, count) = draft_seconds.get(name, 0.0), state.levels.get(name, (0.0, 0))
-        return mean if count > 1 or mean <= CHEAP * self.costs[0] else 0.0
+        mean = draft_seconds.get(name, 0.0)
+        return mean if state.asks[name] > 1 or mean <= CHEAP * self.costs[0] else 0.0
 
     def _best(self, state: Run, name: str, context: Context) -> Play:
         """The size at which a drafter gains most."""
@@ -259,7 +260,7 @@ class BoundCostAware(BaseRouter):
         """Of a draft, by depth `(depth,)`: a model passes once a level; what is cheap costs the same at any depth."""
         mean = self._known_seconds(state, name, context.draft_seconds)
         total, count = state.levels.get(name, (0.0, 0))
-        if mean <= CHEAP * self.costs[0]:
+        if mean <= CHEAP * self.costs[0] or not count:
             return mean
         return mean * np.arange(1, self.options.budget.max_depth + 1) / (total / count)
 

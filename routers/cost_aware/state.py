@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
@@ -32,8 +32,8 @@ class Asked:
 @define(eq=False)
 class Run:
     """The router's state for one sequence. `played`: drafters that were asked for its draft, tokens and nodes of a step
-    whose seconds are not known yet; `waited`: steps since each drafter was asked; `levels`: of each one's drafts, their
-    sum and number."""
+    whose seconds are not known yet; `waited`: steps since each drafter was asked; `asks`: of each drafter; `levels`: of
+    each one's drafts that were not empty, their sum and number."""
 
     estimates: dict[str, Estimates]
     index: NgramIndex
@@ -48,5 +48,6 @@ class Run:
     number: int = 0
     played: tuple[tuple[str, ...], int, int] | None = None
     recent: deque[tuple[int, float]] = field(factory=lambda: deque(maxlen=ROUNDS))  # tokens and seconds of steps
+    asks: Counter[str] = field(factory=Counter)
     levels: dict[str, tuple[float, int]] = field(factory=dict)
     whole: dict[str, Draft] = field(factory=dict)  # drafts of this step that were trimmed, as they were

@@ -48,7 +48,9 @@ def test_learning_counts(draft: Draft, branches: int, depth: int, data: Any) -> 
             assert found.reached[1, place, level - 1] == (seen and level <= length + 1 and level <= depth)
             assert found.accepted[1, place, level - 1] == (seen and level <= length and level <= depth)
             nodes = sum(rank[n] < width and draft.depths[n] <= level for n in range(len(draft)))
-            assert found.nodes[1, place, level - 1] == (nodes if seen else 0)
+            known = seen and (level <= depth or draft.depths.max(initial=0) < depth)
+            assert found.drafts[1, place, level - 1] == known
+            assert found.nodes[1, place, level - 1] == (nodes if known else 0)
     assert not found.reached[0].any() and not found.drafts[0].any()
 
 
@@ -85,10 +87,10 @@ def test_another_s_drafts_count_for_so_many_at_most() -> None:
     for _ in range(40):
         seen.learn(0, Seen.of(Draft.chain([1, 1]), [0], 1, 2, seen))
     fresh.start_from(seen, 5.0)
-    assert fresh.drafts[0, 0] == pytest.approx(5.0)
+    assert fresh.drafts[0, 0].tolist() == pytest.approx([5.0, 5.0])
     assert (fresh.accepted / fresh.reached)[0, 0].tolist() == pytest.approx([1.0, 0.0])
     fresh.learn(0, Seen.of(Draft.chain([1, 1]), [], 1, 2, fresh))
-    assert seen.drafts[0, 0] > 30 and fresh.drafts[0, 0] < 6.01
+    assert seen.drafts.min() > 30 and fresh.drafts.max() < 6.01
 
 
 @given(candidates=CANDIDATES, seed=some.SEEDS, most=st.integers(0, 9))
@@ -118,3 +120,13 @@ def test_confidence_is_worth_what_it_has_been() -> None:
     chances = found.chances(tree)
     assert chances[0] > 0.95 and chances[1] < 0.05 and chances[2] == pytest.approx(0.31 * chances[0])
     assert found.tried.sum() > 150 and len(found.tried) == BINS
+
+
+def test_drafts_asked_one_level_deep_say_nothing_of_deeper_ones() -> None:
+    found = Estimates(1, [1], 6)
+    for _ in range(200):
+        found.learn(0, Seen.of(Draft.chain([1]), [0], 1, 1, found))
+    assert found.sizes(0)[0].tolist() == pytest.approx([1, 2, 3, 4, 5, 6])
+    for _ in range(200):  # asked for six, it never had more than two
+        found.learn(0, Seen.of(Draft.chain([1, 1]), [0], 1, 6, found))
+    assert found.sizes(0)[0, 1:].tolist() == pytest.approx([2] * 5, abs=0.1)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
-from attrs import evolve, frozen
+from attrs import define, evolve, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftmux.drafting import SequenceDrafter
 from draftmux.generation import Generation
 from draftmux.protocols import Resources
+from draftmux.routers.bandit.policies import Pick, Tally, Ucb
 from draftmux.routers.bandit.router import Arm, Bandit
 from draftmux.routers.cost_aware.router import CostAware
 from draftmux.routers.cost_aware.worth import worth_scoring
@@ -206,3 +209,48 @@ def test_a_report_that_fails_is_counted_and_loses_nothing() -> None:
 
     metrics = course(Mute(drafters=["good"]), ("one",), 1)["one"]
     assert any(fault.startswith("router: ValueError") for fault in metrics.faults) and not metrics.router
+
+
+@define
+class Slow(SequenceDrafter):
+    """Takes its time, and never has a draft."""
+
+    asked: int = 0
+
+    def propose_one(self, context: Any, state: Any, budget: Budget) -> Draft:
+        self.asked += 1
+        time.sleep(0.002)
+        return Draft.empty()
+
+
+@pytest.mark.parametrize(
+    "router",
+    [
+        CostAware(drafters=["slow"], budget=Budget(6, 6, 1)),
+        Bandit(arms=[Arm(drafter="slow"), Arm()], policy="ucb", width=0),
+    ],
+)
+def test_time_for_nothing_counts(router: Any) -> None:
+    target, slow = scripted(hash_law(3, SIZE), SIZE), Slow()
+    target.costs = dict.fromkeys(range(300), 0.001)
+    parts = assemble(target, {"slow": slow}, router.bind(Resources(backend=target)))
+    serve(parts, [Ask((1, 2), Generation(max_new_tokens=100, ignore_eos=True), "one")])
+    assert slow.asked < 30
+
+
+@pytest.mark.parametrize("policy", ["ucb", "full-information"])
+def test_an_arm_that_was_forgotten_is_played_again(policy: str) -> None:
+    options = Bandit(arms=[Arm(drafter="bad"), Arm(drafter="good")], policy=policy, reward="length", memory="start")
+    shared = options.policy_for()
+    shared.learn(Pick(0), 1.0)
+    for _ in range(80):
+        shared.learn(Pick(1), 2.0)
+    fresh = options.policy_for()
+    fresh.start_from(shared, 5.0)
+    assert fresh.tally.counts.tolist() == [0.0, 5.0] and fresh.pick().arm == 0
+
+
+def test_bounds_of_arms_without_plays() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not np.isfinite(Ucb(Tally(2, 1.0), 0, np.random.default_rng(0)).bounds()).any()

@@ -7,9 +7,9 @@ export OMP_NUM_THREADS=2
 mkdir -p "$out"
 
 column() {
-  draftmux bench pld copyspec context-copy sps eagle3 "$here"/{ngram-gate,ucb,exp3,full-information,match-length,accepted-length}.yaml \
-    "$here"/{switchsd-paper,switchsd-eagle3,switchsd-sps}.yaml switchsd cost-aware \
-    --max-new-tokens 128 --threads 2 --seed 0 --json "$out/$1.json" "${@:2}" | tee "$out/$1.txt"
+  draftmux bench pld copyspec context-copy sps eagle3 "$here"/{ngram-gate,ucb,exp3,match-length,accepted-length}.yaml \
+    "$here"/{switchsd-eagle3,switchsd-sps}.yaml switchsd cost-aware \
+    --max-new-tokens 128 --threads 2 --warmup 1 --seed 0 --json "$out/$1.json" "${@:2}" | tee "$out/$1.txt"
 }
 
 column cnn_dm --prompts "$prompts/cnn_dm.jsonl" --limit 40
