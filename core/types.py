@@ -177,7 +177,8 @@ class Acceptance:
 class Choice:
     """A router's decision: which drafter drafts how much. `drafter=None` decodes plainly.
 
-    When the draft comes back empty, the drafters in `otherwise` are asked in order. Those in `beside` are asked in any
+    When the draft comes back empty, the drafters in `otherwise` are asked in order, within `otherwise_budget`, or the
+    same budget if there is none. Those in `beside` are asked in any
     case, each within its budget, for the router to see what they would have drafted; the target does not. One that was
     asked in turn is not asked again: its draft within `budget` is shown.
     """
@@ -186,11 +187,16 @@ class Choice:
     budget: Budget = field(factory=Budget)
     otherwise: tuple[str, ...] = ()
     beside: Mapping[str, Budget] = field(factory=dict, hash=False)
+    otherwise_budget: Budget | None = None
 
     @property
     def candidates(self) -> tuple[str, ...]:
         """Every drafter that may be asked, in order."""
         return () if self.drafter is None else (self.drafter, *self.otherwise)
+
+    def budget_of(self, name: str) -> Budget:
+        """That of one of the candidates."""
+        return self.budget if name == self.drafter else self.otherwise_budget or self.budget
 
 
 @frozen(eq=False)

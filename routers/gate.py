@@ -43,7 +43,8 @@ class Gate(ABC):
 class CopyGate(BaseRouter):
     """The copying drafter where the gate is open; elsewhere another drafter, or what another router chooses.
 
-    Another drafter is also asked when the copying one has no draft after all.
+    The other drafter is also asked when the copying one has no draft after all; of a router in `otherwise`, its
+    drafters in order, with the copy's budget.
     """
 
     copy: str = option("name of the drafter that copies")
@@ -58,6 +59,8 @@ class CopyGate(BaseRouter):
     def __attrs_post_init__(self) -> None:
         if self.inner is not None and self.otherwise_budget is not None:
             raise ValueError("'otherwise_budget' is for a drafter; a router in 'otherwise' has budgets of its own")
+        if self.otherwise is None and self.otherwise_budget is not None:
+            raise ValueError("'otherwise_budget' is for a drafter in 'otherwise', and there is none")
 
     @abstractmethod
     def gate(self, resources: Resources) -> Gate:
@@ -134,7 +137,8 @@ class BoundGate(BaseRouter):
         """A copy if the gate is open."""
         own = self.options
         if self.gate.opens(state.own, context):
-            return Choice(own.copy, own.budget, tuple(name for name in own.uses() or () if name != own.copy))
+            others = tuple(name for name in own.uses() or () if name != own.copy)
+            return Choice(own.copy, own.budget, others, otherwise_budget=own.otherwise_budget)
         if self.inner is not None:
             return self.inner.choose(state.inner, context, drafters)
         return Choice(str(own.otherwise) if own.otherwise else None, own.otherwise_budget or own.budget)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
+from draftmux.drafters.ngram import LONGEST
 from draftmux.drafters.ngram.index import NgramIndex
 from draftmux.options import option
 from draftmux.routers.gate import CopyGate, Gate
@@ -39,7 +40,7 @@ class MatchLength(CopyGate):
     Another drafter is also asked when the copying one has no draft after all.
     """
 
-    min_match: int = option("tokens that must have occurred before", default=5, minimum=1)
+    min_match: int = option("tokens that must have occurred before", default=5, minimum=1, maximum=LONGEST)
 
     def gate(self, resources: Resources) -> Gate:
         """Needs nothing."""

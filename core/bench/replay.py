@@ -21,7 +21,7 @@ from draftmux.engine.metrics import Metrics
 from draftmux.engine.scheduler import Scheduler
 from draftmux.pruning import only, within
 from draftmux.routing import BaseRouter
-from draftmux.types import AUTO, Acceptance, Budget, Choice, Context, Draft, Needs, Step
+from draftmux.types import AUTO, UNLIMITED, Acceptance, Budget, Choice, Context, Draft, Needs, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,10 +37,12 @@ PLAIN = "none"
 
 @frozen(eq=False)
 class Recording:
-    """One request: its text, and at every place of it all drafts, and what was read off the newest state."""
+    """One request: its text, of `limit` tokens at most, and at every place of it all drafts, and what was read off the
+    newest state."""
 
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
+    limit: int
     drafts: list[Mapping[str, Draft]]
     readings: list[Mapping[Reading, float]]
     seconds: Mapping[str, float]  # of a `propose`, on average
@@ -83,7 +85,8 @@ def record(parts: Parts, tokenizer: Any, prompt: Sequence[int], generation: Gene
         {name: evolve(draft, q=None) for name, draft in step.beside.items()} for step in router.steps
     ]
     seconds = delta.result.metrics.draft_seconds
-    return Recording(tuple(prompt), delta.result.tokens, drafts, router.readings, seconds)
+    limit = min(generation.max_new_tokens, (parts.backend.max_length or UNLIMITED) - len(prompt))
+    return Recording(tuple(prompt), delta.result.tokens, limit, drafts, router.readings, seconds)
 
 
 @define(eq=False)
@@ -112,7 +115,7 @@ class Replay:
         own = self.recording
         ids = frozen_view(np.array([*own.prompt, *own.tokens[:at]], dtype=np.int64))
         seen = {own_reading: own.readings[at][theirs] for own_reading, theirs in self.readings.items()}
-        remaining, known = len(own.tokens) - at, self.metrics.draft_seconds
+        remaining, known = own.limit - at, self.metrics.draft_seconds
         return Context("replay", ids, len(own.prompt), remaining, {}, (), self.generation, known, seen)
 
     def _step(self, state: Any, at: int) -> Step:
@@ -121,7 +124,7 @@ class Replay:
         asked: dict[str, Draft] = {}
         draft, drafter = Draft.empty(), None
         for name in choice.candidates:
-            asked[name] = self._ask(name, at, choice.budget)
+            asked[name] = self._ask(name, at, choice.budget_of(name))
             trim = getattr(self.router, "trim", None)
             kept = trim(state, context, name, asked[name]) if trim is not None and len(asked[name]) else None
             draft = asked[name] if kept is None else only(asked[name], sorted(kept))
@@ -143,7 +146,7 @@ class Replay:
         """The recorded draft, as far as the budget and the end of the text let it go, and what it takes."""
         whole = self.recording.drafts[at][name]
         nodes = affordable_nodes(self.cost) if budget.max_nodes >= AUTO else budget.max_nodes
-        room = budget.within(Budget(nodes, len(self.recording.tokens) - at - 1))
+        room = budget.within(Budget(nodes, self.recording.limit - at - 1))
         if not min(room.max_nodes, room.max_depth, room.max_branches):
             return Draft.empty()
         draft = within(whole, room)

@@ -211,7 +211,7 @@ def accepted_length(probe: str | None, **given: Any) -> None:
         answered,
         partial(answer, spec, prompts, ()),
         load_tokenizer(spec),
-        None if probe is None else scores_of(probe, partial(target, spec)),
+        *((None, "") if probe is None else scores_of(probe, partial(target, spec))),
         1.0 if probe is None else unseen_share(probe),
         f"{len(prompts)} of {given['prompts']}",
         command_line(),

@@ -62,8 +62,10 @@ def checked_choice(choice: Any, drafters: Mapping[str, Any]) -> Choice:
     if not isinstance(choice.otherwise, tuple) or not isinstance(choice.beside, Mapping):
         raise DraftError(f"a Choice holds a tuple of names and a mapping from names to Budgets, not {choice!r}")
     budget, *others = map(_anew, (choice.budget, *choice.beside.values()))
+    fallback = None if choice.otherwise_budget is None else _anew(choice.otherwise_budget)
     # Whatever a subclass makes of its names.
-    checked = Choice(choice.drafter, budget, choice.otherwise, dict(zip(choice.beside, others, strict=True)))
+    beside = dict(zip(choice.beside, others, strict=True))
+    checked = Choice(choice.drafter, budget, choice.otherwise, beside, fallback)
     for name in (*checked.candidates, *checked.beside):
         if name not in drafters:
             raise DraftError(

@@ -43,7 +43,7 @@ def propose(parts: Parts, routed: Sequence[Drafted]) -> list[Drafted]:
     queues = [[name for name in d.choice.candidates if d.session.states[name] is not UNUSABLE] for d in done]
     while groups := _by_next_drafter(queues):
         for name, members in groups.items():
-            asked = {i: done[i].choice.budget for i in members}
+            asked = {i: done[i].choice.budget_of(name) for i in members}
             for i, whole in _drafts(parts, name, done, asked, parts.guard_of(name)).items():
                 seen[i][name] = whole
                 draft = _trimmed(parts, done[i], name, whole)

@@ -36,7 +36,8 @@ class RandomRouter(BaseRouter):
             return Choice(None)
         budget, other = (Budget(*(SIZES[i] for i in rng.integers(len(SIZES), size=3))) for _ in range(2))
         beside = {name: other for name in names if rng.random() < 0.2}
-        return Choice(names[0], budget, tuple(names[1 : 1 + int(rng.integers(len(names)))]), beside)
+        others = tuple(names[1 : 1 + int(rng.integers(len(names)))])
+        return Choice(names[0], budget, others, beside, otherwise_budget=other if rng.random() < 0.5 else None)
 
     def trim(self, state: Any, context: Context, name: str, draft: Draft) -> list[int]:
         """Each node with a chance of 4 in 5, if its parent is kept."""

@@ -8,7 +8,8 @@ draft there. That is enough to play any router over drafters of these names: tho
 as deep as their own drafters', then each drafter alone, and the oracle, the shortest way through the text with any
 drafter or none at each place. Seconds are those of the backend's cost curve and of the drafters as recorded; speeds are
 relative to the same curve's plain decoding. Where the first pipeline's router reads a probe, so do the others.
-`--vary KEY=VALUE,VALUE` plays the other pipelines once for each value; given twice, for each pair.
+`--vary router.KEY=VALUE,VALUE` plays the other pipelines once for each value; given twice, for each pair. Where another
+pipeline's drafter of a recorded name has other options than `depth`, that is said: the recorded drafts are played.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from draftmux.protocols import Router
 
 
-NODES = 31  # of a recorded draft at most
+NODES = 207  # of a recorded draft at most: as many as a pass is measured for
 
 
 @click.command()
@@ -56,6 +57,8 @@ def main(
     """Modelled speeds relative to plain decoding."""
     if (suite is None) == (prompts is None):
         raise click.UsageError("give either --suite or --prompts")
+    if odd := [each for each in vary if not each.startswith("router.")]:
+        raise click.UsageError(f"--vary: drafts are recorded once, so that only options of the router vary: {odd[0]}")
     first, end = map(int, rows.split(":"))
     questions = (from_file(prompts) if prompts is not None else SUITES[str(suite)]()).rows[first:end]
     loaded = load(recorded, ["generation.max_new_tokens=128"])
@@ -66,11 +69,23 @@ def main(
     ways = list(itertools.product(*([f"{key}={value}" for value in values.split(",")] for key, values in split(vary))))
     for path in pipelines:
         if Path(path) != Path(recorded):
+            compare(path, loaded)
             for overrides in ways:
                 play(path, overrides, loaded, recordings)
     for name in loaded.parts.drafters:
         show(f"{name} alone", Fixed(drafter=name), loaded, recordings)
     best(loaded, recordings)
+
+
+def compare(path: str, loaded: Pipeline) -> None:
+    """Say where a pipeline's drafters are not those that were recorded."""
+    for name, own in read_pipeline(path).drafters.items():
+        theirs = loaded.spec.drafters.get(name)
+        if theirs is None:
+            raise click.UsageError(f"{path} has a drafter '{name}', which the recorded pipeline has not")
+        kept = [{key: value for key, value in each.options.items() if key != "depth"} for each in (own, theirs)]
+        if own.use != theirs.use or kept[0] != kept[1]:
+            click.echo(f"{path}: '{name}' is played as it was recorded, {theirs.options}, not {own.options}", err=True)
 
 
 def split(vary: tuple[str, ...]) -> list[tuple[str, str]]:

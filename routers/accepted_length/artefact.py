@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from attrs import asdict, field, frozen
 
+from draftmux.drafters.ngram import LONGEST
 from draftmux.errors import ModelError
 from draftmux.models.parts import part_file
 from draftmux.routers.accepted_length.features import NAMES, SCORE
@@ -24,7 +25,8 @@ FORMAT = 1
 
 @frozen
 class Regressor:
-    """`log(1 + accepted) = bias + Σ weight * feature`, for copies of up to `max_branches` times `max_depth` tokens."""
+    """`log(1 + accepted) = bias + Σ weight * feature`, for copies of up to `max_branches` times `max_depth` tokens.
+    `probe` is the mark of the probe whose score is among the features."""
 
     weights: dict[str, float]
     bias: float
@@ -34,6 +36,7 @@ class Regressor:
     target: str = ""
     metrics: Mapping[str, Any] = field(factory=dict)
     origin: Mapping[str, Any] = field(factory=dict)
+    probe: str = ""
     format: int = FORMAT
 
     @property
@@ -63,8 +66,10 @@ def read_regressor(source: str, revision: str | None = None) -> Regressor:
             raise ValueError(f"format {found.format} is not {FORMAT}, the one that is known here")
         if set(found.weights) - {SCORE} != set(NAMES):
             raise ValueError(f"weights are for {sorted(found.weights)}, not for {sorted(NAMES)}")
-        if not np.isfinite([found.bias, *found.weights.values()]).all() or found.min_match < 1:
-            raise ValueError("a weight is no number, or min_match is below 1")
+        if not np.isfinite([found.bias, *found.weights.values()]).all():
+            raise ValueError("a weight is no number")
+        if type(found.min_match) is not int or not 1 <= found.min_match <= LONGEST:
+            raise ValueError(f"min_match must be a whole number from 1 to {LONGEST}: {found.min_match}")
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"regressor '{source}': {path.name} cannot be used: {error}; train it again") from error
     return found

@@ -13,7 +13,7 @@ from draftmux.routers.accepted_length.artefact import Regressor, read_regressor
 from draftmux.routers.accepted_length.features import Course, TokenClasses
 from draftmux.routers.gate import CopyGate, Gate
 from draftmux.routers.linear_probe.artefact import read_about
-from draftmux.routers.linear_probe.scorer import Scorer, load_scorer, states_for
+from draftmux.routers.linear_probe.scorer import Scorer, load_scorer, mark_of, states_for
 from draftmux.types import Needs
 
 if TYPE_CHECKING:
@@ -37,17 +37,18 @@ class AcceptedLength(CopyGate):
     probe: str | None = option(
         "folder, `package:NAME/PATH` or hub id of the probe whose score the regressor was trained with", default=None
     )
+    probe_revision: str | None = option("of a probe on the hub", default=None)
     least: float = option("expected tokens from which it copies", default=6.0, minimum=0)
 
     def fetch(self) -> None:
         """Download what says which hidden state is read."""
         super().fetch()
         if self.probe is not None:
-            read_about(self.probe)
+            read_about(self.probe, self.probe_revision)
 
     def reads(self) -> Needs:
         """The probe's hidden state."""
-        return Needs() if self.probe is None else states_for(self.probe, None)
+        return Needs() if self.probe is None else states_for(self.probe, self.probe_revision)
 
     def gate(self, resources: Resources) -> Gate:
         """Load the regressor; ModelError when it is unreadable, or was trained beside a probe and has none."""
@@ -56,7 +57,12 @@ class AcceptedLength(CopyGate):
             which = "with a probe's score; name it in 'probe'" if regressor.scored else "without a probe; drop 'probe'"
             raise ModelError(f"regressor '{self.regressor}' was trained {which}")
         self._compare(regressor, resources.drafters.get(self.copy))
-        scorer = None if self.probe is None else load_scorer(self.probe, None, resources)[0]
+        scorer = None if self.probe is None else load_scorer(self.probe, self.probe_revision, resources)[0]
+        if scorer is not None and regressor.probe and regressor.probe != mark_of(scorer.weight):
+            raise ModelError(
+                f"regressor '{self.regressor}' was trained beside another probe than '{self.probe}'; name that one, "
+                f"or train it beside this one"
+            )
         return Expects(self.copy, regressor, self.least, TokenClasses(resources.tokenizer), scorer)
 
     def _compare(self, regressor: Regressor, copy: object) -> None:

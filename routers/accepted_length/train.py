@@ -30,8 +30,8 @@ FEWEST = 50  # copies to learn from
 @frozen(eq=False)
 class RegressorJob:
     """`answer(folder, how)` writes the target's answers to `prompts` into a folder. `scores`, of a probe, are those of
-    the states of all positions of a text but the last, `(T-1,)`; `unseen` is the share of prompts that it has not
-    learned from, which alone are used then."""
+    the states of all positions of a text but the last, `(T-1,)`, and `mark` is its mark; `unseen` is the share of
+    prompts that it has not learned from, which alone are used then."""
 
     spec: ModelSpec
     prompts: Sequence[Prompt]
@@ -40,6 +40,7 @@ class RegressorJob:
     answer: Callable[[Path, Answers], None]
     tokenizer: Any
     scores: Callable[[Sequence[int]], NDArray[np.float64]] | None = None
+    mark: str = ""
     unseen: float = 1.0
     source: str = ""
     command: str = ""
@@ -72,6 +73,7 @@ def train_regressor(job: RegressorJob, recipe: RegressorRecipe) -> Regressor:
         job.spec.source,
         _metrics(weights, bias, learn, test, recipe.long),
         {"prompts": job.source, "command": job.command, "recipe": recipe.kept},
+        job.mark,
     )
     regressor.save(job.folder)
     return regressor

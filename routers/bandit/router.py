@@ -66,7 +66,7 @@ class Bandit(BaseRouter):
     def __attrs_post_init__(self) -> None:
         if not 2 <= len(self.arms) <= 8:
             raise ValueError(f"'arms' must be two to eight, there is nothing to learn from one: {len(self.arms)}")
-        if len(set(map(repr, self.arms))) < len(self.arms):
+        if len({repr(arm) if arm.drafter else "plain" for arm in self.arms}) < len(self.arms):
             raise ValueError("'arms' holds one arm twice; give each a drafter or a budget of its own")
 
     def uses(self) -> tuple[str, ...]:
@@ -196,7 +196,8 @@ class BoundBandit(BaseRouter):
         """An arm, for people."""
         arm = self.options.arms[number]
         sizes = {"nodes": arm.budget.max_nodes, "levels": arm.budget.max_depth, "branches": arm.budget.max_branches}
-        limits = ", ".join(f"{size} {what}" for what, size in sizes.items() if size < AUTO)
+        told = ((what, "auto" if size == AUTO else str(size)) for what, size in sizes.items() if size <= AUTO)
+        limits = ", ".join(f"{size} {what}" for what, size in told)
         return (arm.drafter or "plain steps") + (f" ({limits})" if limits else "")
 
     def _others(self, state: Run, step: Step) -> Iterator[tuple[int, Draft]]:
@@ -213,8 +214,9 @@ class BoundBandit(BaseRouter):
         if arm.drafter is None:
             return Draft.empty()
         if arm.drafter in step.choice.candidates and step.drafter in (None, arm.drafter):
-            cut = len(step.draft) and uses_up(step.draft, step.choice.budget)
-            return None if cut and arm.budget != arm.budget.within(step.choice.budget) else step.draft
+            given = step.choice.budget_of(arm.drafter)
+            cut = len(step.draft) and uses_up(step.draft, given)
+            return None if cut and arm.budget != arm.budget.within(given) else step.draft
         return step.beside.get(arm.drafter)
 
     def _rate(self, state: Run, draft_seconds: Mapping[str, float]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from attrs import define, evolve, field, frozen
 
+from draftmux.drafters.ngram import LONGEST
 from draftmux.drafters.ngram.index import NgramIndex
 from draftmux.options import option
 from draftmux.routers.cost_aware.estimates import Estimates, Seen
@@ -65,12 +66,15 @@ class CostAware(BaseRouter):
     def __attrs_post_init__(self) -> None:
         if not self.drafters or len(set(self.drafters)) < len(self.drafters):
             raise ValueError(f"'drafters' must name at least one drafter, and each only once: {self.drafters}")
-        if not self.matches or self.matches[0] < 1 or self.matches != sorted(set(self.matches)):
-            raise ValueError(f"'matches' must be numbers from 1 on, ascending: {self.matches}")
+        ascending = self.matches == sorted(set(self.matches))
+        if not self.matches or not ascending or not 1 <= self.matches[0] <= self.matches[-1] <= LONGEST:
+            raise ValueError(f"'matches' must be numbers from 1 to {LONGEST}, ascending: {self.matches}")
         if self.scores != sorted(set(self.scores)) or not all(0 < score < 1 for score in self.scores):
             raise ValueError(f"'scores' must be numbers between 0 and 1, ascending: {self.scores}")
         if not all(1 <= size <= 256 for size in (self.budget.max_nodes, self.budget.max_depth)):
             raise ValueError(f"'budget' must give max_nodes and max_depth from 1 to 256: {self.budget}")
+        if not self.budget.max_branches:
+            raise ValueError(f"'budget' must give max_branches from 1 on, or leave it out: {self.budget}")
 
     def fetch(self) -> None:
         """Download what says which hidden state is read."""
@@ -208,7 +212,7 @@ class BoundCostAware(BaseRouter):
         played = self._played(state, step)
         looks = {name: draft for name, draft in step.beside.items() if name not in played}
         for name, draft in (*played.items(), *looks.items()):
-            budget = step.choice.budget if name in played else step.choice.beside[name]
+            budget = step.choice.budget_of(name) if name in played else step.choice.beside[name]
             depth = min(budget.max_depth, state.remaining - 1)
             if depth > 0 and name in state.estimates:
                 yield Asked(name, state.kind, budget.max_branches, depth), draft

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, field, frozen
 
+from draftmux.drafters.ngram import LONGEST
 from draftmux.errors import ModelError
 from draftmux.models.parts import part_file
 from draftmux.types import Tap
@@ -76,12 +77,16 @@ def read_about(source: str, revision: str | None = None, download: bool = True) 
 
 def _check(about: About) -> None:
     Tap.parse(about.tap)
+    if not isinstance(about.target_fingerprint, str) or not about.target_fingerprint:
+        raise ValueError(f"target_fingerprint must say which weights it is for: {about.target_fingerprint!r}")
     if about.shift not in SHIFTS:
         raise ValueError(f"shift must be one of {SHIFTS}: {about.shift}")
     if not 0 <= about.threshold <= 1:
         raise ValueError(f"threshold must be between 0 and 1: {about.threshold}")
-    if about.min_match < 1 or about.hidden_size < 1:
-        raise ValueError(f"min_match and hidden_size must be positive: {about.min_match}, {about.hidden_size}")
+    if type(about.min_match) is not int or not 1 <= about.min_match <= LONGEST:
+        raise ValueError(f"min_match must be a whole number from 1 to {LONGEST}: {about.min_match}")
+    if type(about.hidden_size) is not int or about.hidden_size < 1:
+        raise ValueError(f"hidden_size must be a positive number: {about.hidden_size}")
 
 
 def read_weight(source: str, about: About, revision: str | None = None) -> Tensor:
@@ -101,4 +106,4 @@ def read_weight(source: str, about: About, revision: str | None = None) -> Tenso
         raise ModelError(
             f"probe '{source}': {path.name} must hold '{NAME}' with {about.hidden_size} finite numbers, not {shapes}"
         )
-    return weight
+    return weight.float()

@@ -6,6 +6,7 @@ from typing import Any
 
 from attrs import asdict, frozen
 
+from draftmux.drafters.ngram import LONGEST, MOST
 from draftmux.options import option
 from draftmux.routers.linear_probe.labels import Labelling
 from draftmux.routers.replays import Copying
@@ -27,11 +28,17 @@ class ProbeRecipe:
         default="repeats",
         choices=("repeats", "copies"),
     )
-    follows: int = option("tokens that a text must follow a copy for, with labels of copies", default=5, minimum=1)
-    label_size: int = option("tokens that must repeat an earlier stretch to be copied ones", default=5, minimum=1)
-    min_match: int = option("tokens that must have occurred before, for a copy (kappa)", default=5, minimum=1)
-    max_branches: int = option("continuations that a copy offers (W)", default=10, minimum=1)
-    max_depth: int = option("tokens of each (D)", default=20, minimum=1)
+    follows: int = option(
+        "tokens that a text must follow a copy for, with labels of copies", default=5, minimum=1, maximum=MOST
+    )
+    label_size: int = option(
+        "tokens that must repeat an earlier stretch to be copied ones", default=5, minimum=1, maximum=LONGEST
+    )
+    min_match: int = option(
+        "tokens that must have occurred before, for a copy (kappa)", default=5, minimum=1, maximum=LONGEST
+    )
+    max_branches: int = option("continuations that a copy offers (W)", default=10, minimum=1, maximum=MOST)
+    max_depth: int = option("tokens of each (D)", default=20, minimum=1, maximum=MOST)
     examples: int = option("hidden states to learn from and to choose by, over all answers", default=60000, minimum=100)
     refit: int = option(
         "hidden states that the best layer and state of each shift are fitted to once more", default=400000, minimum=100

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, frozen
 
+from draftmux.drafters.ngram import LONGEST
 from draftmux.options import option
 from draftmux.routers.gate import CopyGate, Gate
 from draftmux.routers.linear_probe.artefact import read_about
@@ -34,7 +35,7 @@ class LinearProbe(CopyGate):
         "score from which it copies; by default the probe's own", default=None, minimum=0, maximum=1
     )
     min_match: int | None = option(
-        "tokens that must have occurred before; by default the probe's own", default=None, minimum=1
+        "tokens that must have occurred before; by default the probe's own", default=None, minimum=1, maximum=LONGEST
     )
     decides: str = option(
         "what must agree to a copy; others than both are for comparison",

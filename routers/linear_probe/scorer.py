@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, define, field
@@ -48,6 +50,12 @@ def refuse_other_target(what: str, about: About, resources: Resources) -> None:
             f"transformers model, or several processes share it. Use another router"
         )
     refuse_other(what, asdict(about), model)
+    if "float16" in str(model.dtype) and "bfloat16" not in str(model.dtype):
+        warnings.warn(
+            f"{what} was trained for {about.target}; whether this is it cannot be told of a target in float16, whose "
+            f"smallest numbers have fewer bits. Set `dtype: bfloat16` to have it checked",
+            stacklevel=2,
+        )
     size = model.config.get_text_config(decoder=True).hidden_size
     if size != about.hidden_size:
         raise ModelError(f"{what} is for states of {about.hidden_size} numbers; the target's have {size}")
@@ -78,6 +86,11 @@ class Scorer:
         return 0.0 if math.isnan(score) else score
 
 
+def mark_of(weight: Tensor) -> str:
+    """What tells a probe from all others: a hash of its weights."""
+    return hashlib.sha256(weight.float().cpu().contiguous().numpy().tobytes()).hexdigest()
+
+
 def unseen_share(probe: str) -> float:
     """The share of prompts that a probe has not learned from; all, should it not say."""
     about = read_about(probe)
@@ -87,8 +100,8 @@ def unseen_share(probe: str) -> float:
 
 def scores_of(
     probe: str, open_backend: Callable[[tuple[Tap, ...]], BoundBackend]
-) -> Callable[[Sequence[int]], NDArray[np.float64]]:
-    """What gives a probe's scores of all positions of a text but the last, `(T-1,)`."""
+) -> tuple[Callable[[Sequence[int]], NDArray[np.float64]], str]:
+    """What gives a probe's scores of all positions of a text but the last, `(T-1,)`; and the probe's mark."""
     backend = open_backend(states_for(probe, None).taps)
     scorer, _ = load_scorer(probe, None, Resources(backend=backend))
 
@@ -98,4 +111,4 @@ def scores_of(
         found: NDArray[np.float64] = scorer.scores(opened.taps[scorer.tap]).double().cpu().numpy()
         return found
 
-    return scores
+    return scores, mark_of(scorer.weight)

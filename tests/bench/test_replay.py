@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,6 +68,23 @@ def test_a_replay_is_the_real_thing(name: str, seed: int) -> None:
     assert best <= played.seconds + 1e-9 and 0 < steps.total() <= 40
 
 
+@pytest.mark.parametrize("name", ROUTERS)
+@settings(max_examples=5, deadline=None)
+@given(seed=some.SEEDS)
+def test_a_replay_does_not_know_where_the_text_ends(name: str, seed: int) -> None:
+    """The target ends before the limit; drafts near the end are as long as they would have been."""
+    target = scripted(hash_law(seed, SIZE), SIZE, eos_ids=(0,))
+    target.costs = {nodes: 100.0 + 10.0 * nodes for nodes in range(300)}
+    ask = Ask((1, 2, 1), Generation(max_new_tokens=40, min_new_tokens=12), "replay")
+    used = parts(target, Trial.prepare(target, [ask]).truths, ROUTERS[name].bind(Resources(backend=target)))
+    real = serve(used, [ask])["replay"].finished
+    recording = record(used, None, ask.tokens, ask.generation, Budget(40))
+    fresh = ROUTERS[name].bind(Resources(backend=target))
+    played = Replay(fresh, recording, target.cost, ask.generation).run()
+    for what in ("steps", "drafted", "asked_by_drafter"):
+        assert getattr(played.metrics, what) == getattr(real.metrics, what), what
+
+
 @given(length=st.integers(1, 12))
 def test_an_oracle_by_hand(length: int) -> None:
     """A drafter that is always right by three tokens for a tenth of a pass: every step takes four tokens, at most."""
@@ -74,7 +92,7 @@ def test_an_oracle_by_hand(length: int) -> None:
     ask = Ask((1, 2), Generation(max_new_tokens=length, ignore_eos=True), "one")
     truths = Trial.prepare(target, [ask]).truths
     recording = record(assemble(target, {"good": Oracle(truths, 3)}), None, ask.tokens, ask.generation, Budget(9))
-    recording = type(recording)(recording.prompt, recording.tokens, recording.drafts, recording.readings, {"good": 0.1})
+    recording = evolve(recording, seconds={"good": 0.1})
     seconds, steps = oracle(recording, lambda nodes: 1.0, ["good"])
     passes = -(-length // 4)
     assert steps.total() == passes and passes <= seconds <= 1.1 * passes

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from draftmux.models.fingerprint import fingerprint
@@ -81,3 +82,7 @@ def test_a_regressor_beside_a_probe_takes_its_score(
     assert "name it in 'probe'" in refused.output
     pipeline.write_text(text.replace("copy: copy,", f'copy: copy, probe: "{probe}",'), "utf-8")
     assert json.loads(command("run", str(pipeline), "--prompt", "Tell me 3", "--json").stdout)["metrics"]["drafted"] > 0
+    weights = load_file(probe / "probe.safetensors")
+    save_file({name: 2 * tensor for name, tensor in weights.items()}, probe / "probe.safetensors")
+    refused = command("run", str(pipeline), "--prompt", "Tell me 3", code=1)
+    assert "another probe" in refused.output

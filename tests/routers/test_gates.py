@@ -122,6 +122,8 @@ def test_replayed_copies_are_those_of_real_decoding(gap: int) -> None:
         ({"weights": {"match": 1.0}}, "weights are for"),
         ({"bias": float("nan")}, "no number"),
         ({"extra": 1}, "extra"),
+        ({"min_match": 2.5}, "whole number"),
+        ({"min_match": 10**9}, "from 1 to 128"),
         ({"weights": 3}, "cannot be used"),
     ],
 )

@@ -134,6 +134,9 @@ def test_a_drafter_that_never_hits_is_left_alone() -> None:
     [
         (lambda: Bandit(arms=[Arm(drafter="a")]), "two to eight"),
         (lambda: Bandit(arms=[Arm(drafter="a"), Arm(drafter="a")]), "twice"),
+        (lambda: Bandit(arms=[Arm(), Arm(budget=Budget(7))]), "twice"),
+        (lambda: CostAware(drafters=["a"], budget=Budget(6, 6, 0)), "max_branches"),
+        (lambda: CostAware(drafters=["a"], matches=[1, 10**9]), "from 1 to 128"),
         (lambda: CostAware(drafters=[]), "at least one"),
         (lambda: CostAware(drafters=["a", "a"]), "only once"),
         (lambda: CostAware(drafters=["a"], budget=Budget()), "'budget'"),

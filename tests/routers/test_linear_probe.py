@@ -172,7 +172,9 @@ def test_a_probe_that_lies_changes_no_text(target: Any, data: Any, seed: int, ba
         ({"format": 2}, "format 2 is not 1"),
         ({"shift": 5}, "shift"),
         ({"threshold": 2.0}, "threshold"),
-        ({"min_match": 0}, "positive"),
+        ({"min_match": 0}, "from 1 to 128"),
+        ({"min_match": 2.5}, "whole number"),
+        ({"target_fingerprint": None}, "which weights"),
         ({"tap": "nowhere"}, "nowhere"),
         ({"more": 1}, "more"),
     ],
@@ -196,6 +198,15 @@ def test_weights_that_do_not_fit_are_refused(target: Any, probe: Path, tensors: 
     save_file(tensors, probe / WEIGHTS)
     with pytest.raises(ModelError, match=said):
         bound(target, probe)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_weights_in_other_number_formats_are_read(target: Any, probe: Path, dtype: torch.dtype) -> None:
+    save_file({"weight": torch.linspace(-1, 1, target.model.config.hidden_size).to(dtype)}, probe / WEIGHTS)
+    ask = Ask((1, 2, 3, 1, 2), Generation(max_new_tokens=12, ignore_eos=True), "one")
+    parts = assemble(target, {"copy": ContextCopy(min_match=1)}, bound(target, probe, threshold=0.0, min_match=1))
+    metrics = serve(parts, [ask])["one"].finished.metrics
+    assert metrics.steps_by_drafter["copy"] > 0 and not metrics.faults
 
 
 def test_missing_files_are_named(target: Any, probe: Path, tmp_path: Path) -> None:

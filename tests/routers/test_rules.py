@@ -6,16 +6,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
 import draftmux.routers
+from draftmux.generation import Generation
 from draftmux.protocols import Resources, Router
 from draftmux.registry import Entry
 from draftmux.routers.bandit.router import Arm
 from draftmux.routers.cascade import Cascade
 from draftmux.routers.fixed import Fixed
 from draftmux.routers.match_length import MatchLength
+from draftmux.routing import BaseRouter
+from draftmux.testing.drafters import Empty, Oracle
+from draftmux.testing.harness import Trial, assemble, serve
+from draftmux.testing.reference import Ask
+from draftmux.testing.targets import hash_law, scripted
 from draftmux.types import Budget, Choice, Context
 
 MakeContext = Callable[[Sequence[int]], Context]
@@ -88,8 +95,25 @@ def test_match_length_budgets_and_names(make_context: MakeContext) -> None:
     wide = Budget(max_nodes=40)
     both = MatchLength(copy="copy", otherwise="neural", min_match=1, budget=BUDGET, otherwise_budget=wide)
     assert both.uses() == ("copy", "neural")
-    assert choose(both, hit) == Choice("copy", BUDGET, ("neural",))
+    assert choose(both, hit) == Choice("copy", BUDGET, ("neural",), otherwise_budget=wide)
+    assert choose(both, hit).budget_of("neural") == wide and choose(both, hit).budget_of("copy") == BUDGET
     assert choose(both, miss) == Choice("neural", wide)
     alone = MatchLength(copy="copy", min_match=1, budget=BUDGET)
     assert alone.uses() == ("copy",)
     assert choose(alone, miss) == Choice(None, BUDGET)
+    with pytest.raises(ValueError, match="there is none"):
+        MatchLength(copy="copy", otherwise_budget=wide)
+
+
+def test_second_choices_keep_their_own_budget() -> None:
+    target = scripted(hash_law(3, 5), 5)
+    ask = Ask((1, 2), Generation(max_new_tokens=30, ignore_eos=True), "one")
+    truths = Trial.prepare(target, [ask]).truths
+
+    @frozen
+    class Chooses(BaseRouter):
+        def choose(self, state: Any, context: Any, drafters: Any) -> Choice:
+            return Choice("empty", Budget(9), ("oracle",), otherwise_budget=Budget(2))
+
+    metrics = serve(assemble(target, {"empty": Empty(), "oracle": Oracle(truths, 6)}, Chooses()), [ask])["one"]
+    assert metrics.finished.metrics.mean_acceptance_length == pytest.approx(3, abs=0.2)

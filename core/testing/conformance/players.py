@@ -96,7 +96,8 @@ def of_draft(draft: Any) -> Answer:
 
 def of_choice(choice: Choice) -> Answer:
     """A choice in plain values."""
-    return Answer(("drafter", choice.drafter, "budget", astuple(choice.budget), "otherwise", choice.otherwise))
+    second = choice.otherwise, choice.otherwise_budget
+    return Answer(("drafter", choice.drafter, "budget", astuple(choice.budget), "otherwise", *second))
 
 
 def transcripts(subject: Subject) -> list[tuple[Scene, list[Transcript]]]:
