@@ -99,6 +99,7 @@ class Replay:
     generation: Generation
     readings: Mapping[Reading, Reading] = field(factory=dict)  # the router's own -> those of the recording
     metrics: Metrics = field(factory=Metrics)
+    whole: Counter[str] = field(factory=Counter)  # steps, by drafter, whose draft was accepted to its full depth
     seconds: float = 0.0
 
     def run(self) -> Replay:
@@ -138,6 +139,8 @@ class Replay:
         path = tuple(draft.path_to(walk.node))
         committed = self.recording.tokens[at : at + len(path) + 1]
         self.seconds += self.cost(len(draft))
+        if drafter is not None and len(path) == int(draft.depths.max()):
+            self.whole[drafter] += 1
         acceptance = Acceptance(path, committed[-1])
         beside = {name: asked[name] for name in choice.beside}
         return Step(choice, drafter, draft, acceptance, committed, {}, {"score": self.cost(len(draft))}, beside)

@@ -120,15 +120,18 @@ def shallow(recording: Recording, depths: dict[str, int]) -> Recording:
 
 
 def show(name: str, router: Router, loaded: Pipeline, recordings: list[Recording]) -> None:
-    """One line: speed, tokens a pass, and for each drafter its share of steps and accepted tokens a step."""
+    """One line: speed, tokens a pass, and for each drafter its share of steps, its accepted tokens a step, and how many
+    of its drafts were accepted to their full depth."""
     cost = loaded.parts.backend.cost
     recorded = {reading.tap: reading for reading in loaded.parts.readings}
     readings = {reading: recorded[reading.tap] for reading in router.needs.readings}
     played = [Replay(router, each, cost, loaded.spec.generation, readings).run() for each in recordings]
     metrics = sum((one.metrics for one in played), Metrics())
+    whole = sum((one.whole for one in played), Counter[str]())
     plain = sum(len(each.tokens) for each in recordings) * cost(0)
     shares = ", ".join(
-        f"{drafter} {steps / metrics.steps:.0%} ({metrics.accepted_by_drafter[drafter] / steps:.1f})"
+        f"{drafter} {steps / metrics.steps:.0%} "
+        f"({metrics.accepted_by_drafter[drafter] / steps:.1f}, {whole[drafter] / steps:.0%} whole)"
         for drafter, steps in metrics.steps_by_drafter.most_common()
         if steps
     )
