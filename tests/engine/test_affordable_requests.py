@@ -157,7 +157,10 @@ def test_the_engine_hands_out_what_the_rule_says_and_a_drafter_with_no_nodes_is_
         ("{use: fixed, drafter: a, budget: {max_nodes: 4}}", False),
         ("{use: fixed}", False),
         ("{use: match-length, copy: a, otherwise: b, budget: {max_nodes: 4}}", False),
-        ("{use: match-length, copy: a, budget: {max_nodes: 4}, otherwise_budget: {max_nodes: auto}}", True),
+        (
+            "{use: match-length, copy: a, otherwise: a, budget: {max_nodes: 4}, otherwise_budget: {max_nodes: auto}}",
+            True,
+        ),
     ],
 )
 def test_costs_are_measured_when_the_pipeline_is_loaded(
