@@ -1,11 +1,13 @@
 """Prompts full of accidental repetitions: short stretches come again and again, and go on in another way each time.
 
     python docs/bench/accidental_prompts.py --count 20 --out accidental.jsonl
-    draftmux bench pld cost-aware bandit --prompts accidental.jsonl --max-new-tokens 128 --threads 2
+    draftmux bench pld cost-aware bandit --prompts accidental.jsonl --max-new-tokens 128 --threads 2 \
+        --set generation.temperature=1.3
 
 A passage is cut into stretches of two to four words, which are put together at random, several times over; a question
 follows that has nothing to do with them. What an answer begins after such a stretch is hardly ever what stood behind it
-before, so whoever copies at every match pays for it.
+before, so whoever copies at every match pays for it. At a temperature above 1, that is: greedily a small model soon
+repeats its own answer, and copies of that are right.
 """
 
 from __future__ import annotations
