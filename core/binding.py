@@ -46,13 +46,14 @@ def reachable(spec: PipelineSpec) -> set[str]:
 
 
 def wanted_taps(spec: PipelineSpec) -> tuple[Tap, ...]:
-    """Every tap that the router or a reachable drafter needs, sorted."""
+    """Every tap that the router, the verifier or a reachable drafter needs, sorted."""
     return tuple(sorted({tap for plugin in _users(spec) for tap in plugin.needs.taps}))
 
 
 def _users(spec: PipelineSpec) -> list[Any]:
-    """The router and the drafters it can reach."""
-    return [spec.router.plugin, *(spec.drafters[name].plugin for name in sorted(reachable(spec)))]
+    """The router and the drafters it can reach, and the verifier, if it says what it needs."""
+    verifier = [spec.verifier.plugin] if hasattr(spec.verifier.plugin, "needs") else []
+    return [spec.router.plugin, *(spec.drafters[name].plugin for name in sorted(reachable(spec))), *verifier]
 
 
 def shareable(spec: PipelineSpec, lender: PipelineSpec) -> bool:

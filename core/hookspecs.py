@@ -55,3 +55,9 @@ def register_constraints(register: Register) -> None:
 @hookspec
 def register_models(register: Register) -> None:
     """Publish named model sources: `target` names a `draftmux.models.source.ModelSpec`, not a class."""
+
+
+@hookspec
+def register_tasks(register: Register) -> None:
+    """Publish tasks, which say whether an answer solves its problem: classes that follow
+    `draftmux.protocols.Task`."""

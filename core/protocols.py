@@ -53,6 +53,17 @@ class DraftRequest:
     budget: Budget
 
 
+@frozen(eq=False)
+class VerifyRequest:
+    """One sequence whose draft was scored: its view, the draft, the target's scores, its law, the verifier's state."""
+
+    context: Context
+    draft: Draft
+    scores: Scores
+    sampler: Sampler
+    state: Any = None
+
+
 @runtime_checkable
 class Drafter(Protocol):
     """Guesses the next tokens. `uses` names other drafters it is made of."""
@@ -95,7 +106,12 @@ class Verifier(Protocol):
     """Decides which drafted tokens stand, and the token after them.
 
     `lossless`: greedy, the output is plain decoding's, token for token; sampled, it has the target's law. `pathwise`:
-    sampled, it even is plain decoding's own text for the same seed.
+    sampled, it even is plain decoding's own text for the same seed. `accept` decides for one sequence alone.
+
+    Optional: `needs` and `fetch()`, as drafters have them; tapped states are in the scores. `begin(context)`, the state
+    for one sequence. `accept_all(requests)`, called in place of `accept` with all sequences of a step at once, one
+    VerifyRequest each, for one Acceptance each; should it fail, it is called again for each sequence alone.
+    `report(state)` gives numbers by name at a request's end, as a router's does.
     """
 
     @property
@@ -135,6 +151,16 @@ class Constraint(Protocol):
     """Restricts which tokens may follow: a grammar, for one. Named under `generation.constraint`."""
 
     def begin(self, vocabulary: Vocabulary) -> ConstraintState: ...
+
+
+@runtime_checkable
+class Task(Protocol):
+    """Says whether an answer solves a problem, for training and measuring what may change the text. Made without
+    arguments from the command line."""
+
+    def solved(self, answer: str, reference: str) -> bool:
+        """`answer` is the generated text, without the prompt; `reference` is the problem's own."""
+        ...
 
 
 class CacheHandle(Protocol):
@@ -232,7 +258,9 @@ __all__ = [
     "Resources",
     "Router",
     "Row",
+    "Task",
     "Verifier",
+    "VerifyRequest",
     "Vocabulary",
     "lacking",
 ]

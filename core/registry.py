@@ -16,7 +16,7 @@ from draftmux.errors import PluginError, did_you_mean, from_outside
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-KINDS = ("drafter", "router", "verifier", "backend", "constraint", "model")
+KINDS = ("drafter", "router", "verifier", "backend", "constraint", "model", "task")
 OWN = "draftmux"  # the package whose plugins are always there
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\].*?(?:\x07|\x1b\\|$))")  # colours, cursor moves, titles, links
 

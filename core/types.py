@@ -249,7 +249,7 @@ class Context:
 
 @frozen
 class Needs:
-    """What a drafter or router requires of the pipeline: tapped states of the target, and models by name.
+    """What a plugin requires of the pipeline: tapped states of the target, and models by name.
 
     `readings` are asked of a router once it is bound; their taps must be among those it needed before.
     """

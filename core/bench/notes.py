@@ -39,9 +39,11 @@ def _run_notes(run: Run, dtype: str) -> Iterator[str]:
     for name, drafter in run.drafters.items():
         if not drafter.steps and not drafter.accepted:
             yield f"{run.pipeline}: drafter '{name}' never had a draft."
-    if run.metrics is not None and run.metrics.router:
-        told = ", ".join(f"{name} {value:.4g}" for name, value in run.metrics.router.items())
-        yield f"{run.pipeline}: its router reports: {told}."
+    for kind in ("router", "verifier"):
+        reported = getattr(run.metrics, kind, None)
+        if reported:
+            told = ", ".join(f"{name} {value:.4g}" for name, value in reported.items())
+            yield f"{run.pipeline}: its {kind} reports: {told}."
     for fault, count in (run.metrics.faults if run.metrics is not None else {}).items():
         yield f"{run.pipeline}: a plugin failed {count} times and was passed over: {fault}"
     yield from _agreement_notes(run.pipeline, PLAIN, run.agreement, dtype)

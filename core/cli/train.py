@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import click
 from click.core import ParameterSource
 
-from draftmux.cli.options import threads_option, use_threads
+from draftmux.cli import train_arbiter
+from draftmux.cli.options import options_of, taken, threads_option, use_threads
 from draftmux.drafters.eagle3.format import DEFAULT_TAPS
 from draftmux.drafters.eagle3.recipe import HeadRecipe
 from draftmux.drafters.sps.recipe import DraftRecipe
@@ -25,6 +25,8 @@ from draftmux.routers.accepted_length.recipe import RegressorRecipe
 from draftmux.routers.linear_probe.recipe import ProbeRecipe
 from draftmux.training.recipe import Answers, Magpie
 from draftmux.types import Tap
+from draftmux.verifiers.cospec.recipe import ArbiterRecipe, Objective
+from draftmux.verifiers.cospec.reward import Reward
 
 if TYPE_CHECKING:
     from draftmux.models.source import ModelSpec
@@ -39,27 +41,6 @@ LONGEST = timedelta(days=14)  # that the others wait while one answers
 @click.group()
 def train() -> None:
     """Train a drafter's learned part on the target's own answers."""
-
-
-def options_of(*classes: type) -> Callable[[Any], Any]:
-    """A command-line option for every field of some attrs classes."""
-
-    def decorate(command: Any) -> Any:
-        for cls in reversed(classes):
-            for attribute in reversed(attrs.fields(cls)):
-                flag = "--" + attribute.name.replace("_", "-")
-                about = {"type": type(attribute.default), "default": attribute.default, "show_default": True}
-                command = click.option(flag, help=attribute.metadata["help"], **about)(command)
-        return command
-
-    return decorate
-
-
-def _taken(cls: type, given: dict[str, Any]) -> Any:
-    try:
-        return cls(**{attribute.name: given[attribute.name] for attribute in attrs.fields(cls)})
-    except ValueError as error:
-        raise click.UsageError(" ".join(map(str, error.args[:1]))) from error
 
 
 def shared(command: Any) -> Any:
@@ -137,7 +118,7 @@ def eagle3(**given: Any) -> None:
     from draftmux.training.optimizers import check_optimizer
 
     use_threads(given["threads"])
-    how, recipe = _taken(Answers, given), _taken(HeadRecipe, given)
+    how, recipe = taken(Answers, given), taken(HeadRecipe, given)
     check_optimizer(recipe.schedule)
     try:
         taps = tuple(Tap.parse(text) for text in given["taps"]) or DEFAULT_TAPS
@@ -158,7 +139,7 @@ def draft(**given: Any) -> None:
     from draftmux.training.optimizers import check_optimizer
 
     use_threads(given["threads"])
-    how, recipe = _taken(Answers, given), _taken(DraftRecipe, given)
+    how, recipe = taken(Answers, given), taken(DraftRecipe, given)
     check_optimizer(recipe.schedule)
     with _job(given, how) as job:
         train_draft(job, recipe)
@@ -175,7 +156,7 @@ def probe(**given: Any) -> None:
     """
     from draftmux.routers.linear_probe.train import ProbeJob, train_probe
 
-    recipe = _taken(ProbeRecipe, given)
+    recipe = taken(ProbeRecipe, given)
     spec, prompts, answered = _asked(given)
     job = ProbeJob(
         spec,
@@ -202,8 +183,9 @@ def accepted_length(probe: str | None, **given: Any) -> None:
     from draftmux.routers.accepted_length.train import RegressorJob, train_regressor
     from draftmux.routers.linear_probe.scorer import scores_of, unseen_share
 
-    recipe = _taken(RegressorRecipe, given)
+    recipe = taken(RegressorRecipe, given)
     spec, prompts, answered = _asked(given)
+    scores, mark = (None, "") if probe is None else scores_of(probe, partial(target, spec))
     job = RegressorJob(
         spec,
         prompts,
@@ -211,13 +193,23 @@ def accepted_length(probe: str | None, **given: Any) -> None:
         answered,
         partial(answer, spec, prompts, ()),
         load_tokenizer(spec),
-        *((None, "") if probe is None else scores_of(probe, partial(target, spec))),
+        scores,
+        mark,
         1.0 if probe is None else unseen_share(probe),
         f"{len(prompts)} of {given['prompts']}",
         command_line(),
     )
     metrics = train_regressor(job, recipe).metrics
     click.echo(f"R2 {metrics['r2']:.3f} on {metrics['copies']['test']} copies of test prompts")
+
+
+@train.command()
+@train_arbiter.shared
+@options_of(ArbiterRecipe, Reward, Objective)
+def arbiter(**given: Any) -> None:
+    """Train an arbiter for the verifier cospec-arbiter: labels of mismatches by their outcome, then whole decodings
+    (GRPO). What it learns may change the text: the verifier is lossy."""
+    train_arbiter.train(given, told, command_line())
 
 
 def _asked(given: dict[str, Any]) -> tuple[ModelSpec, list[Prompt], Path]:
@@ -253,7 +245,7 @@ def prompts(target: str, out: Path, systems: tuple[str, ...], dtype: Any, thread
     from draftmux.training.magpie import settings_of, write_prompts, written
 
     use_threads(threads)
-    how, spec, messages = _taken(Magpie, given), ModelSpec(source=target, dtype=dtype), systems or (None,)
+    how, spec, messages = taken(Magpie, given), ModelSpec(source=target, dtype=dtype), systems or (None,)
     out.parent.mkdir(parents=True, exist_ok=True)
     settings = settings_of(spec, messages, how)
     done = written(out, settings)

@@ -49,6 +49,9 @@ def check(parts: Parts, faults: Faults) -> None:
         _check_references(part, parts, faults)
     _check_circles(parts, faults)
     if parts.verifier is not None:
+        if hasattr(parts.verifier.spec.plugin, "needs"):
+            parts.uses[parts.verifier.path] = ()
+            _check_references(parts.verifier, parts, faults)
         _check_lossless(parts.verifier, parts.lossless, faults)
         for drafter in _reachable(parts):
             _check_drafts(drafter, parts.verifier, faults)
@@ -68,7 +71,7 @@ def _uses(part: Part, parts: Parts, faults: Faults) -> tuple[str, ...]:
 
 
 def _models(part: Part, faults: Faults) -> tuple[str, ...]:
-    """Models that a drafter or router needs."""
+    """Models that a plugin needs."""
     needs = _ask(part, "needs", Needs(), faults)
     with _asking(part, "needs", faults):
         return _names(part, "needs", "model", needs.models, faults)

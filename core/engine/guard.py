@@ -183,6 +183,16 @@ def checked_nodes(nodes: Any, draft: Draft) -> list[int]:
     return sorted(kept)
 
 
+def checked_acceptances(found: Any, count: int) -> list[Any]:
+    """A verifier's answer to a batch, if it has one decision a request."""
+    if not isinstance(found, (list, tuple)):
+        raise DraftError(f"accept_all must return a list of one Acceptance a request, not {type(found).__name__}")
+    decisions = list(found)
+    if len(decisions) != count:
+        raise DraftError(f"accept_all must return one Acceptance a request: {count} requests, got {len(decisions)}")
+    return decisions
+
+
 def checked_acceptance(acceptance: Any, draft: Draft, vocab_size: int) -> Acceptance:
     """A verifier's decision in plain integers, if its path runs down the tree and its token exists."""
     if not isinstance(acceptance, Acceptance):

@@ -59,6 +59,7 @@ class Metrics:
     accepted_at_depth: Counter[int] = field(factory=Counter)
     faults: Counter[str] = field(factory=Counter)
     router: Counter[str] = field(factory=Counter)  # numbers that the router has reported
+    verifier: Counter[str] = field(factory=Counter)  # and the verifier
 
     def record(self, step: Step, sharers: int = 1) -> None:
         """Count one step; its seconds are shared by the `sharers` sequences that stepped together."""
@@ -126,4 +127,5 @@ class Metrics:
             "seconds_by_drafter": dict(self.seconds_by_drafter),
             "faults": dict(self.faults),
             "router": dict(self.router),
+            "verifier": dict(self.verifier),
         }

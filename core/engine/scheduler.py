@@ -132,12 +132,10 @@ class Scheduler:
         return Delta(session.request_id, tuple(pieces), self._result(session))
 
     def _result(self, session: Session) -> Result:
-        """With what the router has to report; one that fails at it has lost the request nothing."""
-        report = getattr(self.parts.router, "report", None)
-        if report is not None and session.router_state is not UNUSABLE:
-            nothing: dict[str, Any] = {}
-            told = Guard("skip").call("router", [session], lambda: _numbers(report(session.router_state)), nothing)
-            session.metrics.router.update(told)
+        """With what router and verifier have to report; one that fails at it has lost the request nothing."""
+        metrics, parts = session.metrics, self.parts
+        metrics.router.update(_reported("router", parts.router, session, session.router_state))
+        metrics.verifier.update(_reported("verifier", parts.verifier, session, session.verifier_state))
         return session.result(self.lossless)
 
     def _retire(self, session: Session) -> None:
@@ -204,11 +202,23 @@ class Scheduler:
             session.metrics.steps_by_drafter[name] = 0  # so that one that never engages shows
             session.states[name] = guard.call(f"drafter '{name}'", [session], partial(drafter.begin, context), UNUSABLE)
         session.router_state = guard.call("router", [session], partial(self.parts.router.begin, context), UNUSABLE)
+        begin = getattr(self.parts.verifier, "begin", None)
+        if begin is not None:
+            session.verifier_state = guard.call("verifier", [session], partial(begin, context), UNUSABLE)
 
 
-def _numbers(told: Mapping[str, float]) -> dict[str, Any]:
-    """What a router reports, if it is numbers by name."""
+def _reported(kind: str, plugin: Any, session: Session, state: Any) -> dict[str, Any]:
+    """What a plugin has to say at a request's end; nothing if it fails at it."""
+    report = getattr(plugin, "report", None)
+    if report is None or state is UNUSABLE:
+        return {}
+    nothing: dict[str, Any] = {}
+    return Guard("skip").call(kind, [session], lambda: _numbers(kind, report(state)), nothing)
+
+
+def _numbers(kind: str, told: Mapping[str, float]) -> dict[str, Any]:
+    """What a plugin reports, if it is numbers by name."""
     found = {str(name): float(value) for name, value in told.items()}
     if wrong := [name for name, value in found.items() if not math.isfinite(value)]:
-        raise PluginError(f"a router's report must hold finite numbers; '{wrong[0]}' is {found[wrong[0]]}")
+        raise PluginError(f"a {kind}'s report must hold finite numbers; '{wrong[0]}' is {found[wrong[0]]}")
     return found

@@ -53,6 +53,7 @@ class Session:
     constraint: ConstraintState | None = None  # after all committed tokens
     states: dict[str, Any] = field(factory=dict)
     router_state: Any = None
+    verifier_state: Any = None
     history: deque[Step] = field(factory=lambda: deque(maxlen=HISTORY))
     metrics: Metrics = field(factory=Metrics)
     readings: Mapping[Reading, float] = field(factory=dict)  # of the last committed row

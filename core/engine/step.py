@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING
 from attrs import evolve, field, frozen
 
 from draftmux.constraining import advanced
+from draftmux.engine.accepting import accept
 from draftmux.engine.affordable import Allowance
-from draftmux.engine.guard import (
-    Guard,
-    allowed_acceptance,
-    checked_acceptance,
-    checked_choice,
-)
+from draftmux.engine.guard import Guard, checked_choice
 from draftmux.engine.metrics import Clock
 from draftmux.engine.proposing import Drafted, propose
 from draftmux.engine.readings import Readings
@@ -27,8 +23,7 @@ from draftmux.errors import DraftmuxError
 from draftmux.protocols import Row
 from draftmux.results import TARGET, Piece
 from draftmux.sampling import fetch_picks
-from draftmux.tree import ROOT
-from draftmux.types import Acceptance, Choice, Reading, Scores, Step
+from draftmux.types import Choice, Reading, Scores, Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,6 +31,7 @@ if TYPE_CHECKING:
     from draftmux.engine.session import Session
     from draftmux.protocols import BoundBackend, Drafter, Router, Verifier
     from draftmux.sampling import Sampler
+    from draftmux.types import Acceptance
 
 
 @frozen(eq=False)
@@ -98,7 +94,7 @@ def step(parts: Parts, sessions: Sequence[Session]) -> list[list[Piece]]:
     samplers = [sampler_of(d, s) for d, s in zip(drafted, scores, strict=True)]
     readings = Readings.launch(parts, [d.session for d in drafted], scores)
     readings.take(fetch_picks(samplers, sampled=parts.pathwise, also=readings.packed))
-    decided = [accept(parts, d, sampler) for d, sampler in zip(drafted, samplers, strict=True)]
+    decided = accept(parts, drafted, samplers)
     clock.lap("accept")
     committed = [
         commit(parts, d, s, acceptance, clock.seconds)
@@ -134,37 +130,6 @@ def sampler_of(drafted: Drafted, scores: Scores) -> Sampler:
     """The target's law at the scored rows. It reads the session's own tokens, not those that plugins were shown."""
     own = evolve(drafted.context, tokens=drafted.session.tokens)
     return drafted.session.rule.at(own, drafted.draft, scores, drafted.session.constraint)
-
-
-def accept(parts: Parts, drafted: Drafted, sampler: Sampler) -> Acceptance:
-    """Ask the verifier; one that fails leaves the token that plain decoding would pick."""
-    context, draft, call = drafted.context, drafted.draft, parts.guard.call
-
-    def decide() -> Acceptance:
-        found = parts.verifier.accept(context, draft, sampler.scores, sampler)
-        return allowed_acceptance(checked_acceptance(found, draft, parts.backend.vocab_size), sampler)
-
-    acceptance = call("verifier", [drafted.session], decide, None) or Acceptance((), sampler.pick(ROOT))
-    acceptance = _before_dead_end(acceptance, drafted.session, sampler)
-    return _with_logprobs(acceptance, drafted, sampler) if drafted.context.generation.logprobs else acceptance
-
-
-def _before_dead_end(acceptance: Acceptance, session: Session, sampler: Sampler) -> Acceptance:
-    """The run up to a token after which none can follow. It may end the request; if not, the next step fails it."""
-    if ROOT in sampler.dead_ends:
-        session.error = session.error or sampler.dead_ends[ROOT]
-        return Acceptance((), 0)
-    for length, node in enumerate(acceptance.path):
-        if node in sampler.dead_ends:
-            return Acceptance(acceptance.path[:length], int(sampler.draft.tokens[node]))
-    return acceptance
-
-
-def _with_logprobs(acceptance: Acceptance, drafted: Drafted, sampler: Sampler) -> Acceptance:
-    nodes = (ROOT, *acceptance.path)
-    tokens = (*drafted.draft.tokens[list(acceptance.path)].tolist(), acceptance.token)
-    values = tuple(sampler.logprob(node, token) for node, token in zip(nodes, tokens, strict=True))
-    return evolve(acceptance, logprobs=values)
 
 
 def commit(

@@ -18,9 +18,10 @@ from attrs import evolve, field, frozen
 from draftmux.backends.scripted import ScriptedSequence, ScriptedTarget
 from draftmux.constraining import advanced
 from draftmux.drafting import SequenceDrafter
+from draftmux.engine.accepting import accept
 from draftmux.engine.proposing import Drafted, propose
 from draftmux.engine.session import Session
-from draftmux.engine.step import Parts, accept, sampler_of
+from draftmux.engine.step import Parts, sampler_of
 from draftmux.engine.stopping import Stopping
 from draftmux.errors import DeadEndError
 from draftmux.generation import Generation
@@ -119,7 +120,7 @@ class Trial:
         """What the round commits, and whether the request ends with it."""
         session = self._session(chances, tuple(drafted.session.tokens[len(self.toy.prompt) :].tolist()))
         drafted = evolve(drafted, session=session)
-        acceptance = accept(self._parts(None), drafted, sampler_of(drafted, scores))
+        [acceptance] = accept(self._parts(None), [drafted], [sampler_of(drafted, scores)])
         if isinstance(session.error, DeadEndError):
             return (), True
         _raise_fault(session)

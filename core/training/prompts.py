@@ -61,7 +61,7 @@ def read_prompts(source: str, split: str = "train", limit: int | None = None) ->
     lines = _file(Path(source)) if Path(source).is_file() else _dataset(source, split)
     found: dict[str, Prompt] = {}
     for number, line in lines:
-        prompt = _prompt(line, f"{source}:{number}")
+        prompt = prompt_of(line, f"{source}:{number}")
         found.setdefault(prompt.key, prompt)
         if limit is not None and len(found) == limit:
             break
@@ -93,7 +93,8 @@ def _dataset(name: str, split: str) -> Iterable[tuple[int, Any]]:
         raise RequestError(f"'{name}' is no file, and no data set that can be loaded: {error}") from error
 
 
-def _prompt(line: Any, place: str) -> Prompt:
+def prompt_of(line: Any, place: str) -> Prompt:
+    """The prompt of one line; RequestError at `place` when it has none."""
     messages = list(_messages(line, place)) if isinstance(line, dict) else []
     ends = [number for number, message in enumerate(messages) if message["role"] == "user"]
     if not ends:

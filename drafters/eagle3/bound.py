@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from attrs import define
 
+from draftmux.backends.beside import Reader
 from draftmux.backends.masks import Feed
 from draftmux.drafters.eagle3.checkpoint import OUTPUT, load
 from draftmux.drafters.neural.bound import BoundNeural
 from draftmux.drafters.neural.laws import Law
-from draftmux.drafters.neural.reader import Reader
 from draftmux.errors import PluginError
 from draftmux.types import Needs, Tap
 

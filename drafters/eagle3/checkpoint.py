@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from draftmux.backends.beside import host_of
 from draftmux.drafters.eagle3.format import CONFIG, Format, read_format
 from draftmux.drafters.eagle3.model import Eagle3Head, HeadShape, rotary
 from draftmux.drafters.eagle3.sizes import Fit, sizes
 from draftmux.drafters.neural.laws import Vocabulary
-from draftmux.drafters.neural.reader import host_of
 from draftmux.errors import ModelError
 from draftmux.models.fingerprint import refuse_other
 from draftmux.models.parts import part_file

@@ -12,9 +12,9 @@ from draftmux.drafters.neural.growth import DraftModel, Sprout, grow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from draftmux.backends.beside import Reader
     from draftmux.drafters.neural.drafter import NeuralDrafter
     from draftmux.drafters.neural.laws import Vocabulary
-    from draftmux.drafters.neural.reader import Reader
     from draftmux.protocols import BoundBackend, DraftRequest, Resources
     from draftmux.types import Context, Draft, Emits
 

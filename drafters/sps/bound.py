@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from attrs import define, field
 
+from draftmux.backends.beside import Reader
 from draftmux.backends.masks import Feed
 from draftmux.drafters.neural.bound import BoundNeural
 from draftmux.drafters.neural.laws import Law
-from draftmux.drafters.neural.reader import Reader
 from draftmux.drafters.sps.model import load
 from draftmux.types import Needs
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from draftmux.backends.beside import host_of
 from draftmux.drafters.neural.laws import Vocabulary
-from draftmux.drafters.neural.reader import host_of
 from draftmux.errors import ModelError
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from draftmux.backends.beside import Reader
 from draftmux.drafters.eagle3.drafter import Eagle3
 from draftmux.drafters.merge import Merge
 from draftmux.drafters.neural.laws import Vocabulary
-from draftmux.drafters.neural.reader import Reader
 from draftmux.drafters.ngram.pld import PromptLookup
 from draftmux.drafters.sps.bound import BoundSps
 from draftmux.drafters.sps.drafter import Sps

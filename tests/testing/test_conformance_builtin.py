@@ -41,6 +41,7 @@ OPTIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("router", "match-length"): {"copy": "one", "otherwise": {"use": "cascade", "order": ["two", "three"]}},
     ("router", "bandit"): {"arms": [{"drafter": "one"}, {"drafter": "two", "budget": {"max_nodes": 3}}, {}]},
     ("router", "cost-aware"): {"drafters": ["one", "two", "three"]},
+    ("verifier", "random-arbiter"): {"rate": 0.5},
     ("backend", "scripted"): {"table": {0: [1.0, 2.0, 0.5], 1: [0.0, 1.0, 3.0], 2: [2.0, 0.0, 1.0]}, "max_length": 40},
     ("constraint", "json-schema"): {"schema": SCHEMA},
     ("constraint", "regex"): {"pattern": "(the|a) (cat|hat)( and (the|a) hat)*"},
@@ -50,6 +51,8 @@ OPTIONS: dict[tuple[str, str], dict[str, Any]] = {
 ELSEWHERE = {
     ("drafter", "sps"): "tests/lossless/test_neural.py",
     ("drafter", "eagle3"): "tests/lossless/test_neural.py",
+    ("verifier", "cospec-arbiter"): "tests/verifiers/cospec/test_learned.py",
+    ("verifier", "divergence-arbiter"): "tests/verifiers/cospec/test_divergence.py",
     ("router", "linear-probe"): "tests/routers/test_linear_probe.py",
     ("router", "accepted-length"): "tests/routers/test_gates.py",
 }

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from draftmux.backends.beside import Reader
 from draftmux.backends.static.backend import StaticBackend
 from draftmux.backends.transformers.backend import TransformersBackend
 from draftmux.costs import CostCurve
 from draftmux.drafters.neural.laws import Vocabulary
-from draftmux.drafters.neural.reader import Reader
 from draftmux.drafters.sps.bound import BoundSps
 from draftmux.drafters.sps.drafter import Sps
 from draftmux.testing.targets import tiny_model
