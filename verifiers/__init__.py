@@ -26,3 +26,19 @@ def register_verifiers(register: Register) -> None:
     )
     register("fly", "draftmux.verifiers.lossy.fly:Fly", "let a mismatch pass that the next tokens confirm; lossy")
     register("aasd", "draftmux.verifiers.lossy.aasd:Aasd", "accept above a threshold that entropy lowers; lossy")
+    register(
+        "cospec-arbiter",
+        "draftmux.verifiers.cospec.verifier:CospecArbiter",
+        "a learned arbiter decides at each mismatch; lossy",
+    )
+    register("random-arbiter", "draftmux.verifiers.cospec.random:RandomArbiter", "keep mismatches by chance; lossy")
+    register(
+        "threshold-arbiter",
+        "draftmux.verifiers.cospec.threshold:ThresholdArbiter",
+        "keep mismatches that the target finds likely enough; lossy",
+    )
+    register(
+        "divergence-arbiter",
+        "draftmux.verifiers.cospec.divergence:DivergenceArbiter",
+        "keep mismatches where draft and target have similar laws; lossy",
+    )

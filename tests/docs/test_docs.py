@@ -97,7 +97,7 @@ def test_every_option_of_every_built_in_plugin_is_documented(kind: str) -> None:
 
 def test_every_hook_is_documented() -> None:
     hooks = [name for name, member in vars(hookspecs).items() if hasattr(member, "draftmux_spec")]
-    assert len(hooks) == 6
+    assert len(hooks) == 7
     assert list(sections(generated(reference("hooks"), "hooks"), 3)) == hooks
 
 
@@ -234,9 +234,9 @@ def test_the_readme_keeps_a_place_for_results() -> None:
 
 def test_what_the_readme_says_works_is_installed() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    kinds = "drafters|routers|verifiers|backends|constraints"
+    kinds = "drafters|routers|verifiers|backends|constraints|tasks"
     rows = re.findall(rf"^\| ({kinds}) \| (.*?) \| (.*?) \|$", readme, re.MULTILINE)
-    assert len(rows) == 5
+    assert len(rows) == 6
     for kind, works, _ in rows:
         own = {entry.name for entry in registry() if f"{entry.kind}s" == kind and entry.package == "draftmux"}
         assert set(re.findall(r"`([\w-]+)`", works)) == own, kind

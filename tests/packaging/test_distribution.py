@@ -89,7 +89,7 @@ def test_metadata(wheel: Path, source: Path, project: dict[str, Any]) -> None:
 def test_entry_points(wheel: Path) -> None:
     sections = re.findall(r"\[(\w+)\]\n((?:[^\[\n].*\n?)*)", metadata(wheel, "entry_points.txt"))
     points = {group: dict(line.split(" = ") for line in lines.splitlines()) for group, lines in sections}
-    kinds = ("backends", "constraints", "drafters", "routers", "verifiers")
+    kinds = ("backends", "constraints", "drafters", "routers", "tasks", "verifiers")
     assert points == {
         "console_scripts": {"draftmux": "draftmux.cli.main:main"},
         "draftmux": {f"builtin-{kind}": f"draftmux.{kind}" for kind in kinds},

@@ -1,0 +1,105 @@
+"""`draftmux train arbiter`: the learned arbiter of the verifier `cospec-arbiter`, on problems that can be checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from draftmux.cli.options import taken, threads_option, use_threads
+from draftmux.errors import PluginError, RequestError
+from draftmux.plugins import registry
+from draftmux.verifiers.cospec.recipe import ArbiterRecipe, Objective
+from draftmux.verifiers.cospec.reward import Reward
+
+if TYPE_CHECKING:
+    from draftmux.pipeline import Pipeline
+    from draftmux.protocols import Task
+
+
+def task_of(name: str) -> Task:
+    """A published task; RequestError when there is none of that name, or when it cannot be made."""
+    known = {entry.name: entry for entry in registry() if entry.kind == "task"}
+    if name not in known:
+        raise RequestError(f"no package publishes a task '{name}'; there are {', '.join(sorted(known))}")
+    try:
+        task: Task = known[name].load()()
+    except TypeError as error:
+        raise PluginError(f"task '{name}' cannot be made without arguments: {error}") from error
+    return task
+
+
+def open_pair(path: str, overrides: tuple[str, ...]) -> tuple[Pipeline, str]:
+    """The pipeline on the backend `transformers`, whose passes see weights that change, and its one drafter's name;
+    RequestError unless that is a draft model."""
+    from draftmux.config.load import read_pipeline
+    from draftmux.pipeline import load
+
+    drafters = read_pipeline(path, overrides).drafters
+    if len(drafters) != 1 or any(spec.use != "sps" for spec in drafters.values()):
+        raise RequestError(
+            f"{path}: an arbiter is trained with one drafter, `use: sps`; this pipeline has "
+            f"{', '.join(f'{name} ({spec.use})' for name, spec in drafters.items()) or 'none'}"
+        )
+    [name] = drafters
+    fixed = ("backend.use=transformers", "verifier.use=exact-match", "router.use=fixed", f"router.drafter={name}")
+    return load(path, [*overrides, *fixed]), name
+
+
+def train(given: dict[str, Any], report: Any, command: str) -> None:
+    """From the command line's values to an arbiter's folder."""
+    from draftmux.protocols import Resources
+    from draftmux.verifiers.cospec.learned import draft_model
+    from draftmux.verifiers.cospec.mining import Rig
+    from draftmux.verifiers.cospec.new_network import studied
+    from draftmux.verifiers.cospec.problems import parted, read_problems
+    from draftmux.verifiers.cospec.train import ArbiterJob, train_arbiter
+
+    use_threads(given["threads"])
+    recipe, reward, objective = (taken(cls, given) for cls in (ArbiterRecipe, Reward, Objective))
+    task, problems = task_of(given["task"]), read_problems(given["problems_file"], given["limit"])
+    learn, held = parted(problems, recipe.held_out)
+    pipeline, drafter = open_pair(given["pipeline"], given["overrides"])
+    parts = pipeline.parts
+    resources = Resources(pipeline.tokenizer, parts.backend, pipeline.spec.models, parts.drafters)
+    draft = draft_model(drafter, resources)
+    spec = pipeline.spec.drafters[drafter].plugin
+    named = pipeline.spec.models[spec.model].source if spec.model else f"its first {spec.layers} layers"
+    target: Any = parts.backend
+    arbiter = studied(target.model, draft, (pipeline.spec.models["target"].source, named), resources, recipe)
+    generation = attrs.evolve(pipeline.spec.generation, temperature=0.0, max_new_tokens=recipe.max_new_tokens)
+    rig = Rig(parts, pipeline.tokenizer, generation, recipe.batch)
+    source = f"{len(problems)} of {given['problems_file']}, task {given['task']}"
+    job = ArbiterJob(rig, arbiter, task, learn, held, given["out"], report, None, source, command)
+    about = train_arbiter(job, recipe, reward, objective)
+    solved = about.metrics["thresholds"][str(about.threshold)]
+    click.echo(f"threshold {about.threshold}: {solved:.3f} of held-out problems solved")
+
+
+def shared(command: Any) -> Any:
+    """The options that say what is trained on what."""
+    for decorate in (
+        threads_option,
+        click.option(
+            "--set", "overrides", multiple=True, metavar="KEY.PATH=VALUE", help="Override a value of the pipeline."
+        ),
+        click.option("--limit", type=click.IntRange(min=1), help="Only the first problems."),
+        click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write."),
+        click.option(
+            "--task",
+            required=True,
+            help="What says that an answer is right: exact-number, exact-string, unit-tests, or a published one.",
+        ),
+        click.option(
+            "--problems",
+            "problems_file",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            required=True,
+            help="JSON Lines of prompts with `reference`, and `family` if there are several.",
+        ),
+        click.option("--pipeline", required=True, help="Pipeline with the target and one drafter, `use: sps`."),
+    ):
+        command = decorate(command)
+    return command

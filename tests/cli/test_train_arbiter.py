@@ -1,0 +1,123 @@
+"""`draftmux train arbiter`: from problems to a verifier that decides, stopped and gone on with; faults are said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftmux.verifiers.cospec import train as module
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft asks transformers
+SMALL = "--held-out 0.4 --max-new-tokens 10 --batch 8 --rank 2 --warmup-steps 4 --rows 4 --group 2 --every 1"
+PAIR = """models:
+  target: {{source: '{model}', dtype: float64}}
+drafters:
+  draft: {{use: sps, layers: 1, depth: 4, self_test: false}}
+generation: {{max_new_tokens: 12}}
+"""
+
+
+@pytest.fixture
+def pair(tmp_path: Path, model: Path) -> Path:
+    path = tmp_path / "pair.yaml"
+    path.write_text(PAIR.format(model=model), "utf-8")
+    return path
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> Path:
+    """The tiny model solves none by being clever: which answers are right is a matter of chance."""
+    path = tmp_path / "problems.jsonl"
+    rows = [{"prompt": f"Tell me {number}", "reference": "a", "family": "f"} for number in range(14)]
+    path.write_text("\n".join(json.dumps(row) for row in rows), "utf-8")
+    return path
+
+
+class Chance:
+    """Right where the answer has an even number of a's: what a tiny random model can be rewarded for."""
+
+    def solved(self, answer: str, reference: str) -> bool:
+        return sum(map(ord, answer)) % 2 == 0
+
+
+def test_both_stages_give_a_verifier_that_decides(
+    pair: Path, problems: Path, tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("peft")
+    monkeypatch.setattr("draftmux.cli.train_arbiter.task_of", lambda name: Chance())
+    out = tmp_path / "arbiter"
+    flags = ["train", "arbiter", "--pipeline", str(pair), "--problems", str(problems), "--task", "chance"]
+    flags += ["--out", str(out), *SMALL.split(), "--rate", "0.001"]
+    command(*flags, "--steps", "2")
+    about = json.loads((out / "arbiter.json").read_text("utf-8"))
+    assert about["metrics"]["grpo"]["step"] == 2 and "auc" in about["metrics"]["warmup"]
+    steps = [json.loads(line) for line in (out / "work" / "grpo" / "steps.jsonl").read_text("utf-8").splitlines()]
+    assert [each["step"] for each in steps] == [1, 2] and all(0 <= each["kept"] <= 1 for each in steps)
+    labels = (out / "work" / "mismatches.jsonl").read_text("utf-8")
+    command(*flags, "--steps", "3")  # it goes on where it was
+    assert (out / "work" / "mismatches.jsonl").read_text("utf-8") == labels
+    steps = [json.loads(line) for line in (out / "work" / "grpo" / "steps.jsonl").read_text("utf-8").splitlines()]
+    assert [each["step"] for each in steps] == [1, 2, 3]
+    decides = tmp_path / "decides.yaml"
+    verifier = f"verifier: {{use: cospec-arbiter, arbiter: '{out}', draft: draft, threshold: 0.0}}\nlossless: false\n"
+    decides.write_text(pair.read_text("utf-8") + verifier, "utf-8")
+    result = json.loads(command("run", str(decides), "--prompt", "Tell me 3", "--json").stdout)
+    assert result["lossless"] is False and result["metrics"]["verifier"]["kept"] > 0
+
+
+def test_labels_are_outcomes(pair: Path, problems: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each label by the book: decode both branches plainly, and look."""
+    from draftmux.cli.train_arbiter import open_pair
+    from draftmux.generation import Generation
+    from draftmux.protocols import Resources
+    from draftmux.verifiers.cospec.mining import LABELS, Choice, Rig, mine
+    from draftmux.verifiers.cospec.problems import read_problems
+    from draftmux.verifiers.cospec.random import RandomArbiter
+
+    pipeline, _ = open_pair(str(pair), ())
+    rig = Rig(pipeline.parts, pipeline.tokenizer, Generation(max_new_tokens=12), 4)
+    known = read_problems(problems)
+    refusing: Any = RandomArbiter(rate=0.0).bind(Resources(backend=pipeline.parts.backend))
+    rows = mine(rig, known, Chance(), refusing, Choice(2, 0))
+    assert len(rows) > 8
+    by_key = {problem.key: problem for problem in known}
+    for row in rows:
+        start = rig.ask("", by_key[row.key]).tokens
+        spliced = (*row.sample.context.tolist(), row.sample.drafted[row.place])
+        assert row.sample.drafted[: row.place] == row.sample.verified[: row.place]
+        prefix = (*row.sample.context.tolist(), *row.sample.drafted[: row.place + 1])
+        room = 12 - (len(prefix) - len(start))
+        rest = pipeline.generate(list(prefix), max_new_tokens=room).tokens if room else ()
+        plain = pipeline.generate(list(start), max_new_tokens=12).tokens
+        right = tuple(Chance().solved(rig.text(ids), "") for ids in ((*prefix, *rest)[len(start) :], plain))
+        assert row.right == right and row.label == LABELS[right]  # type: ignore[index]
+        assert len(spliced) <= len(prefix)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"prompt": "x"}', "has no `reference`"),
+        ('{"prompt": "x", "reference": 3}', "has no `reference`"),
+        ('{"reference": "3"}', "has no user's turn"),
+        ("{", "is no JSON"),
+    ],
+)
+def test_problems_that_cannot_be_used_are_named(pair: Path, tmp_path: Path, command: Any, line: str, said: str) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"prompt": "a", "reference": "b"}\n' + line, "utf-8")
+    flags = ("--pipeline", str(pair), "--problems", str(path), "--task", "exact-string", "--out", str(tmp_path / "o"))
+    assert f"bad.jsonl:2 {said}" in command("train", "arbiter", *flags, code=1).output
+
+
+def test_faults_are_said_in_a_line(pair: Path, problems: Path, tmp_path: Path, command: Any, model: Path) -> None:
+    flags = ("--problems", str(problems), "--out", str(tmp_path / "o"))
+    missing = command("train", "arbiter", "--pipeline", str(pair), "--task", "nothing", *flags, code=1)
+    assert "no package publishes a task 'nothing'" in missing.output
+    other = tmp_path / "copy.yaml"
+    other.write_text(f"models: {{target: {{source: '{model}'}}}}\ndrafters: {{copy: {{use: pld}}}}\n", "utf-8")
+    refused = command("train", "arbiter", "--pipeline", str(other), "--task", "exact-string", *flags, code=1)
+    assert "use: sps" in refused.output and module.REFUSE > 1

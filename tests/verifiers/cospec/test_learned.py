@@ -1,0 +1,223 @@
+"""A learned arbiter at work gives what a pass over whole blocks gives; it changes neither model; others are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from attrs import evolve
+from safetensors.torch import load_file, save_file
+
+from draftmux.errors import ModelError, PluginError
+from draftmux.generation import Generation
+from draftmux.models.adapters import adapt, own_copy, read_adapter
+from draftmux.protocols import Resources
+from draftmux.testing.harness import assemble, serve
+from draftmux.testing.reference import Ask
+from draftmux.testing.targets import BACKENDS, hash_law, scripted
+from draftmux.verifiers.cospec import layout, learned, window
+from draftmux.verifiers.cospec.checkpoint import CONFIG, HEAD
+from draftmux.verifiers.cospec.features import NAMES, features
+from draftmux.verifiers.cospec.learned import LearnedArbiter, headless
+from draftmux.verifiers.cospec.network import Batch, Network, Sample
+from draftmux.verifiers.cospec.verifier import CospecArbiter
+
+ASKS = [Ask((1, i, 3), Generation(max_new_tokens=40 - 6 * i, ignore_eos=True), f"r{i}") for i in range(3)]
+
+
+def network(pair: Any) -> Network:
+    """The same arbiter as it is trained."""
+    model = own_copy(pair.drafter.reader.target.model)
+    adapt(model, read_adapter(pair.folder), "it")
+    return Network(headless(model), pair.bound().judge.head)
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sample, torch.Tensor]]:
+    """Blocks with what the arbiter at work said of them; contexts are what its window held."""
+    seen: list[tuple[Sample, torch.Tensor]] = []
+    logits = LearnedArbiter.logits
+
+    def noted(self: LearnedArbiter, blocks: Any) -> Any:
+        found = logits(self, blocks)
+        for block, each in zip(blocks, found, strict=True):
+            context = block.request.context.tokens[block.state.start :]
+            numbers = features(block).numpy()
+            seen.append((Sample(context.copy(), block.drafted, block.verified, numbers), each))
+        return found
+
+    monkeypatch.setattr(LearnedArbiter, "logits", noted)
+    return seen
+
+
+def agree(seen: list[tuple[Sample, torch.Tensor]], trained: Network) -> None:
+    with torch.no_grad():
+        for sample, found in seen:
+            whole = trained(Batch.of([sample], 10_000, 39))[0]
+            assert float((whole - found).abs().max()) < 1e-12
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(("size", "slack"), [(64, 256), (12, 5)])
+def test_kept_rows_give_what_whole_blocks_give(
+    pair: Any, monkeypatch: pytest.MonkeyPatch, backend: str, batch: int, size: int, slack: int
+) -> None:
+    monkeypatch.setattr(window, "SLACK", slack)
+    ours, seen = pair(backend, window=size), watched(monkeypatch)
+    parts = assemble(ours.target, {"draft": ours.drafter}, verifier=ours.bound())
+    found = serve(parts, ASKS, batch)
+    assert len(seen) > 10 and all(len(sample.context) <= size + slack for sample, _ in seen)
+    told = found["r0"].finished.metrics.verifier
+    assert 0 < told["kept"] < told["decisions"] and told["seconds"] > 0
+    agree(seen, network(ours))
+
+
+def crooked(context: int, drafted: int) -> Any:
+    return np.tri(context + layout.size(drafted), dtype=np.bool_)
+
+
+def test_planted_faults_of_the_window_are_caught(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a segment that stay in the cache; a segment that sees only what is before."""
+    for fault in ("rows stay", "one way"):
+        with monkeypatch.context() as patch:
+            read = window.WindowReader.read
+
+            def stays(self: Any, asks: Any, read: Any = read) -> Any:
+                found = read(self, asks)
+                for ask in asks:
+                    ask.window.sequence.length += 1
+                return found
+
+            def blind(self: Any, asks: Any, read: Any = read) -> Any:
+                return read(self, [window.Ask(a.window, a.tokens, a.behind, two_way=False) for a in asks])
+
+            patch.setattr(window.WindowReader, "read", stays if fault == "rows stay" else blind)
+            ours, seen = pair(), watched(patch)
+            serve(assemble(ours.target, {"draft": ours.drafter}, verifier=ours.bound()), ASKS[:1])
+            with pytest.raises(AssertionError):
+                agree(seen, network(ours))
+
+
+def test_context_rows_do_not_depend_on_what_follows(pair: Any) -> None:
+    trained = network(pair())
+    rng = np.random.default_rng(0)
+    one = Sample(rng.integers(0, 39, 9), (1, 2, 3), (1, 5, 6), np.zeros((3, 5), dtype=np.float32))
+    two = Sample(one.context, (7, 8, 9), (4, 4, 4), one.features)
+    far = Sample(one.context, one.drafted, (*one.verified[:2], 30), one.features)
+    states = []
+    for sample in (one, two, far):
+        batch = Batch.of([sample], 64, 39)
+        hidden: Any = trained.backbone(
+            input_ids=batch.ids,
+            position_ids=batch.positions,
+            attention_mask=torch.zeros(batch.mask.shape, dtype=torch.float64).masked_fill(~batch.mask, -1e30),
+            use_cache=False,
+        ).logits[0]
+        states.append(hidden)
+    assert float((states[0][:10] - states[1][:10]).abs().max()) == 0
+    assert float((states[0][layout.drafted_rows(9, 3)][0] - states[2][layout.drafted_rows(9, 3)][0]).abs().max()) > 1e-6
+
+
+def test_padding_changes_nothing(pair: Any) -> None:
+    trained = network(pair())
+    rng = np.random.default_rng(1)
+    samples = [
+        Sample(
+            rng.integers(0, 39, 3 + 5 * i),
+            (1, 2, 3)[: i + 1],
+            (3, 2, 1)[: i + 1],
+            rng.random((i + 1, 5)).astype(np.float32),
+        )
+        for i in range(3)
+    ]
+    together = trained(Batch.of(samples, 64, 39)).detach()
+    for i, sample in enumerate(samples):
+        alone = trained(Batch.of([sample], 64, 39))[0].detach()
+        assert float((together[i, : i + 1] - alone).abs().max()) < 1e-12
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_refusing_all_is_lossless(pair: Any, temperature: float, batch: int) -> None:
+    ours = pair()
+    verifier = ours.bound(threshold=1.5, basis="coupled")
+    for seed in range(3):
+        asks = [evolve(ask, generation=evolve(ask.generation, temperature=temperature, seed=seed)) for ask in ASKS]
+        plain = serve(assemble(ours.target), asks)
+        found = serve(assemble(ours.target, {"draft": ours.drafter}, verifier=verifier), asks, batch)
+        for ask in asks:
+            assert found[ask.request_id].finished.tokens == plain[ask.request_id].finished.tokens
+
+
+def test_target_and_draft_stay_as_they_are(pair: Any) -> None:
+    ours = pair()
+    drafted = serve(assemble(ours.target, {"draft": ours.drafter}), ASKS)
+    plain = serve(assemble(ours.target), ASKS)
+    serve(assemble(ours.target, {"draft": ours.drafter}, verifier=ours.bound()), ASKS, 3)
+    again = serve(assemble(ours.target, {"draft": ours.drafter}), ASKS)
+    for name in ("r0", "r1", "r2"):
+        assert again[name].finished.tokens == plain[name].finished.tokens
+        assert again[name].finished.metrics.accepted == drafted[name].finished.metrics.accepted
+
+
+def test_a_head_without_features_reads_none(pair: Any) -> None:
+    ours = pair(features=())
+    assert serve(assemble(ours.target, {"draft": ours.drafter}, verifier=ours.bound()), ASKS)["r0"].result is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"target_fingerprint": "0" * 64, "target": "another"}, "was trained for another"),
+        ({"draft_fingerprint": "0" * 64}, "was trained for tiny draft"),
+        ({"format": 2}, "format 2 is not 1"),
+        ({"features": ["x"]}, "features must be"),
+        ({"window": 0}, "window"),
+        ({"threshold": -1}, "threshold"),
+        ({"hidden_size": 7}, "head|7"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_arbiters_that_do_not_fit_are_refused(pair: Any, change: dict[str, Any], said: str) -> None:
+    ours = pair()
+    path = Path(ours.folder) / CONFIG
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | change), "utf-8")
+    with pytest.raises(ModelError, match=said):
+        ours.bound()
+
+
+def test_damaged_files_are_named(pair: Any) -> None:
+    ours = pair()
+    path = Path(ours.folder) / HEAD
+    tensors = load_file(path)
+    save_file({name: tensor * float("nan") for name, tensor in tensors.items()}, path)
+    with pytest.raises(ModelError, match="not finite"):
+        ours.bound()
+    path.unlink()
+    with pytest.raises(ModelError, match=HEAD):
+        ours.bound()
+    (Path(ours.folder) / CONFIG).unlink()
+    with pytest.raises(ModelError, match=CONFIG):
+        ours.bound()
+
+
+def test_a_drafter_without_a_model_is_refused(pair: Any) -> None:
+    ours = pair()
+    target = scripted(hash_law(1, 5), 5)
+    for drafters in ({}, {"draft": object()}):
+        with pytest.raises(PluginError, match="use: sps"):
+            CospecArbiter(arbiter=ours.folder, draft="draft").bind(Resources(backend=target, drafters=drafters))
+
+
+def test_tokens_that_the_draft_model_does_not_know_are_refused(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = pair()
+    verifier = ours.bound(threshold=0.0)
+    monkeypatch.setattr(type(verifier.judge.window.target), "vocab_size", property(lambda self: 1))
+    assert learned.LearnedArbiter.scores(verifier.judge, []) == []
+    blocks = [type("B", (), {"drafted": (5,), "verified": (6,), "request": None})()]
+    blocks[0].request = type("R", (), {"context": type("C", (), {"tokens": np.array([3])})()})()
+    assert verifier.judge.scores(blocks) == [[0.0]] and len(NAMES) == 5

@@ -1,0 +1,79 @@
+"""A new arbiter: the draft model with a LoRA, sharing the draft's weights, and a new head; and both at work."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from attrs import frozen
+
+from draftmux.errors import RequestError
+from draftmux.models.fingerprint import fingerprint
+from draftmux.verifiers.cospec.arbitration import BoundArbitration
+from draftmux.verifiers.cospec.checkpoint import About
+from draftmux.verifiers.cospec.features import NAMES
+from draftmux.verifiers.cospec.head import Head
+from draftmux.verifiers.cospec.learned import LearnedArbiter, headless, over
+from draftmux.verifiers.cospec.network import Network
+from draftmux.verifiers.cospec.verifier import CospecArbiter
+
+if TYPE_CHECKING:
+    from draftmux.protocols import Resources
+    from draftmux.verifiers.cospec.recipe import ArbiterRecipe
+
+
+@frozen(eq=False)
+class Studied:
+    """The arbiter that learns: its network, PEFT's model around its backbone, what it is for, and itself at work, which
+    sees every change of the weights."""
+
+    network: Network
+    peft: Any
+    about: About
+    working: LearnedArbiter
+
+    def arbitration(self, threshold: float = 0.5, temperature: float = 1.0) -> BoundArbitration:
+        """A verifier of it; its scores are tempered."""
+        options = CospecArbiter(arbiter="", draft="", threshold=threshold)
+        judge = LearnedArbiter(
+            self.working.window, self.working.head, self.working.separator, self.working.reads_features, temperature
+        )
+        return BoundArbitration(options, judge, self.working.window.target.eos_ids)
+
+
+def shared_copy(model: Any) -> Any:
+    """Modules of its own over the same parameters and buffers."""
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    return copy.deepcopy(model, shared)
+
+
+def new_network(draft: Any, recipe: ArbiterRecipe) -> tuple[Network, Any]:
+    """Network and PEFT's model; RequestError without the package."""
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise RequestError(f"this needs the package peft: pip install 'draftmux[train]' ({error})") from error
+    torch.manual_seed(recipe.seed)
+    lora = LoraConfig(r=recipe.rank, lora_alpha=recipe.alpha, target_modules="all-linear", lora_dropout=0.0)
+    backbone = headless(shared_copy(draft))
+    adapted: Any = get_peft_model(backbone, lora)
+    size = int(draft.config.get_text_config(decoder=True).hidden_size)
+    return Network(adapted.base_model.model, Head(size, len(NAMES) if recipe.features else 0)), adapted
+
+
+def studied(target: Any, draft: Any, names: tuple[str, str], resources: Resources, recipe: ArbiterRecipe) -> Studied:
+    """A new arbiter for a target and a draft model (with their `names`) on the target's backend."""
+    network, adapted = new_network(draft, recipe)
+    about = About(
+        separator=min(resources.backend.eos_ids, default=0) if resources.backend else 0,
+        window=recipe.window,
+        hidden_size=network.head.norm.normalized_shape[0],
+        features=NAMES if recipe.features else (),
+        threshold=0.5,
+        target=names[0],
+        target_fingerprint=fingerprint(target),
+        draft=names[1],
+        draft_fingerprint=fingerprint(draft),
+    )
+    return Studied(network, adapted, about, over(network.backbone, network.head, about, resources))

@@ -1,0 +1,77 @@
+"""Problems that can be checked: a chat, and the reference that a task holds the answer against."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+
+from draftmux.errors import RequestError
+from draftmux.training.prompts import Prompt, prompt_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@frozen
+class Problem:
+    """`prompt` as for other training, with its `reference`."""
+
+    prompt: Prompt
+    reference: str
+
+    @property
+    def key(self) -> str:
+        """Stands for the content of the prompt."""
+        return self.prompt.key
+
+    @property
+    def family(self) -> str:
+        """What kind its writer says it is of."""
+        return self.prompt.family
+
+
+def read_problems(path: Path, limit: int | None = None) -> list[Problem]:
+    """One JSON object a line: a prompt as other training takes it, and `reference`; those with one prompt count once.
+    RequestError naming the line that cannot be used."""
+    found: dict[str, Problem] = {}
+    try:
+        lines = path.read_text("utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"cannot read the problems in {path}: {error}") from error
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            problem = _problem(line, f"{path}:{number}")
+            found.setdefault(problem.key, problem)
+        if limit is not None and len(found) == limit:
+            break
+    if not found:
+        raise RequestError(f"{path} holds no problems; give one JSON object a line, with a prompt and its reference")
+    return list(found.values())
+
+
+def _problem(line: str, place: str) -> Problem:
+    try:
+        values: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{place} is no JSON: {error}") from error
+    prompt = prompt_of(values, place)
+    reference = values.get("reference")
+    if isinstance(reference, list) and reference and isinstance(reference[0], str):
+        reference = reference[0]
+    if not isinstance(reference, str) or not reference.strip():
+        raise RequestError(f"{place} has no `reference`, a text that the answer is held against")
+    return Problem(prompt, reference)
+
+
+def parted(problems: Sequence[Problem], share: float) -> tuple[list[Problem], list[Problem]]:
+    """Those to learn from, and a share held out, by their content; RequestError when one of them is empty."""
+    learn = [problem for problem in problems if not problem.prompt.held_out(share)]
+    held = [problem for problem in problems if problem.prompt.held_out(share)]
+    if not learn or not held:
+        raise RequestError(
+            f"{len(learn)} problems to learn from and {len(held)} held out; give more, or change --held-out ({share})"
+        )
+    return learn, held

@@ -1,0 +1,80 @@
+"""How an arbiter is trained: options of `draftmux train arbiter`. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import asdict, frozen
+
+from draftmux.options import option
+from draftmux.training.recipe import Schedule
+
+
+@frozen
+class ArbiterRecipe:
+    """What decodes, what the arbiter is, and how it learns labels (stage 1) and from whole decodings (stage 2)."""
+
+    max_new_tokens: int = option("tokens of an answer at most", default=256, minimum=2)
+    batch: int = option("answers decoded at once", default=64, minimum=1)
+    held_out: float = option(
+        "share of problems kept for figures and the threshold", default=0.1, minimum=0.01, maximum=0.9
+    )
+    window: int = option("tokens of context that the arbiter reads at most", default=1024, minimum=1)
+    features: bool = option("let it read log-probabilities, entropy and rank beside its states", default=True)
+    rank: int = option("of the LoRA", default=32, minimum=1)
+    alpha: int = option("of the LoRA: its product is multiplied by alpha / rank", default=64, minimum=1)
+    mismatches: int = option("mismatches of a problem that are labelled, at most", default=4, minimum=1)
+    rows: int = option("blocks of a batch", default=64, minimum=1)
+    warmup_steps: int = option("optimizer steps of stage 1; 0 leaves it out", default=1000, minimum=0)
+    warmup_rate: float = option("learning rate of stage 1", default=5e-4, minimum=1e-8)
+    steps: int = option("steps of stage 2; 0 leaves it out", default=400, minimum=0)
+    rate: float = option("learning rate of stage 2", default=1e-5, minimum=1e-9)
+    chosen: int = option("problems of a step of stage 2", default=16, minimum=1)
+    group: int = option("rollouts of each (G)", default=8, minimum=2)
+    clip: float = option("norm that gradients are clipped to", default=1.0, minimum=1e-6)
+    advantage: str = option(
+        "of groups with right and wrong rollouts: mixed_scaled, by sign; centred, like all others",
+        default="mixed_scaled",
+        choices=("mixed_scaled", "centred"),
+    )
+    credit: str = option(
+        "decisions that learn: those that took effect, or all of a block, for comparison",
+        default="consulted",
+        choices=("consulted", "all"),
+    )
+    every: int = option("steps of stage 2 from one look at held-out problems to the next", default=25, minimum=1)
+    probe: int = option("held-out problems of such a look", default=128, minimum=1)
+    patience: int = option(
+        "looks in a row that are worse than the target alone before stage 2 ends", default=3, minimum=1
+    )
+    seed: int = option("of weights, rollouts and orders", default=0, minimum=0)
+
+    @property
+    def schedule(self) -> Schedule:
+        """Of stage 1."""
+        return Schedule(self.warmup_steps, self.warmup_rate, max(1, self.warmup_steps * 3 // 100), self.clip)
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What another run must have alike to go on with this one's weights."""
+        return {name: value for name, value in asdict(self).items() if name != "steps"}
+
+
+@frozen
+class Objective:
+    """Constants of stage 2's loss."""
+
+    temperature: float = option(
+        "of exploration (T_e): decisions are drawn from sigmoid(logit / T_e)", default=1.0, minimum=1e-3
+    )
+    clip_low: float = option(
+        "how far below 1 the ratio of new to old policy may count", default=0.2, minimum=0, maximum=1
+    )
+    clip_high: float = option("and how far above", default=0.2, minimum=0)
+    beta: float = option("weight of the divergence from the warm-up policy", default=1e-3, minimum=0)
+    entropy_bonus: float = option("weight of the entropy", default=0.0, minimum=0)
+    mean: str = option(
+        "over what: all decisions of the batch (dapo), or those of a rollout and then rollouts (grpo)",
+        default="dapo",
+        choices=("dapo", "grpo"),
+    )
