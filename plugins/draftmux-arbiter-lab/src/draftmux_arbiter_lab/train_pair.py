@@ -46,7 +46,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
     """One token a character."""
     words = {word: number for number, word in enumerate((PAD, END, *CHARACTERS))}
     made = Tokenizer(models.WordLevel(words, unk_token=PAD))
-    made.pre_tokenizer = pre_tokenizers.Split(Regex(r"(?s)."), "isolated")
+    made.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     made.decoder = decoders.Fuse()
     found = PreTrainedTokenizerFast(tokenizer_object=made, pad_token=PAD, eos_token=END, chat_template=TEMPLATE)
     found.clean_up_tokenization_spaces = False
