@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from draftmux.backends.scripted import ScriptedTarget
-from draftmux.engine import guard, step
+from draftmux.engine import accepting, guard
 from draftmux.engine.guard import Guard
 from draftmux.engine.scheduler import Scheduler
 from draftmux.generation import Generation
@@ -153,7 +153,7 @@ def q_is_not_checked(patch: Any) -> None:
 
 @FAULTS.breaks(survives_wrong_decisions)
 def decisions_are_not_checked(patch: Any) -> None:
-    patch.setattr(step, "checked_acceptance", lambda acceptance, *_: acceptance)
+    patch.setattr(accepting, "checked_acceptance", lambda acceptance, *_: acceptance)
 
 
 @FAULTS.breaks(lambda: survives("raises"))

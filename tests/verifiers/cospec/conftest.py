@@ -91,8 +91,8 @@ def random_head(size: int, features: int) -> Head:
 @pytest.fixture
 def pair(tmp_path: Path) -> Setup:
     def make(backend: str = "static", **changes: Any) -> Pair:
-        model = copy.deepcopy(tiny_model("llama"))
-        twin = copy.deepcopy(tiny_model("llama"))
+        model = copy.deepcopy(tiny_model("llama")).double()
+        twin = copy.deepcopy(tiny_model("llama")).double()
         with torch.no_grad():
             for parameter in twin.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)) * 0.03)

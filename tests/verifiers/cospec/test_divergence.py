@@ -54,7 +54,7 @@ def test_laws_of_the_draft_are_those_of_a_forward(pair: Any, monkeypatch: pytest
 
 def test_a_draft_model_that_is_the_target_is_always_kept(pair: Any) -> None:
     ours = pair()
-    twin = copy.deepcopy(tiny_model("llama"))
+    twin = copy.deepcopy(tiny_model("llama")).double()
     ours.drafter.reader.target.model.load_state_dict(twin.state_dict())
     verifier = DivergenceArbiter(draft="draft", threshold=0.999).bind(ours.resources)
     ask = Ask((1, 2, 3), Generation(max_new_tokens=40, ignore_eos=True), "r")
