@@ -58,7 +58,7 @@ def write_held_out(path: Path, prompts: Iterable[Prompt], share: float) -> None:
 
 def read_prompts(source: str, split: str = "train", limit: int | None = None) -> list[Prompt]:
     """Prompts of a file, or of a set on the hub; equal ones once. RequestError naming the line that cannot be read."""
-    lines = _file(Path(source)) if Path(source).is_file() else _dataset(source, split)
+    lines = json_lines(Path(source)) if Path(source).is_file() else _dataset(source, split)
     found: dict[str, Prompt] = {}
     for number, line in lines:
         prompt = prompt_of(line, f"{source}:{number}")
@@ -70,14 +70,22 @@ def read_prompts(source: str, split: str = "train", limit: int | None = None) ->
     return list(found.values())
 
 
-def _file(path: Path) -> Iterator[tuple[int, Any]]:
+def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """What each line that is not empty holds, with its number; RequestError naming one that is no JSON."""
     with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                try:
-                    yield number, json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    raise RequestError(f"{path}:{number} is no JSON: {error}") from error
+        try:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield number, _json(line, f"{path}:{number}")
+        except UnicodeDecodeError as error:
+            raise RequestError(f"{path} is not UTF-8: {error}") from error
+
+
+def _json(line: str, place: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{place} is no JSON: {error}") from error
 
 
 def _dataset(name: str, split: str) -> Iterable[tuple[int, Any]]:

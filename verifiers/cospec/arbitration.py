@@ -12,6 +12,7 @@ from attrs import define, field, frozen
 from draftmux.options import option
 from draftmux.protocols import VerifyRequest
 from draftmux.types import Acceptance, Accepts
+from draftmux.verifiers.cospec.walk import Limits, Picks, Residuals, Rules, Tally, Walker
 from draftmux.verifying import BaseVerifier
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Arbitrated:
     """One sequence: the arbiter's own state, and what was counted."""
 
     own: Any
-    tally: Any  # a Tally
+    tally: Tally
     seconds: float = 0.0
 
 
@@ -107,8 +108,6 @@ class BoundArbitration:
 
     def begin(self, context: Context) -> Arbitrated:
         """The arbiter's state, and no counts."""
-        from draftmux.verifiers.cospec.walk import Tally
-
         return Arbitrated(self.judge.begin(context), Tally())
 
     def accept(self, context: Context, draft: Draft, scores: Scores, sampler: Sampler) -> Acceptance:
@@ -138,8 +137,6 @@ class BoundArbitration:
         return {**{name: float(count) for name, count in state.tally.counts.items()}, "seconds": state.seconds}
 
     def _walk(self, request: VerifyRequest) -> Walk:
-        from draftmux.verifiers.cospec.walk import Limits, Picks, Residuals, Rules, Walker
-
         options, sampler, state = self.options, request.sampler, request.state
         basis = Picks(sampler) if sampler.rule.greedy or options.basis == "coupled" else Residuals(sampler)
         ends = frozenset() if options.allow_eos_override else request.context.generation.end_ids(self.eos_ids)

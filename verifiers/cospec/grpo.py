@@ -47,7 +47,6 @@ class Group:
     size: int
     reward: Reward
     scaled: bool = True
-    all_decisions: bool = False  # for comparison: decisions behind a refusal count as if they had been made
 
     def play(
         self, rig: Rig, problems: Sequence[Problem], task: Task, arbitration: BoundArbitration, seed: int

@@ -12,7 +12,7 @@ import torch
 from attrs import frozen
 from torch import nn
 
-from draftmux.verifiers.cospec.layout import drafted_rows, segment, visible
+from draftmux.verifiers.cospec.layout import drafted_rows, segment, size, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Sample:
     @property
     def size(self) -> int:
         """Rows that it takes."""
-        return len(self.context) + 2 * len(self.drafted) + 3
+        return len(self.context) + size(len(self.drafted))
 
 
 @frozen(eq=False)
@@ -53,16 +53,16 @@ class Batch:
     def of(cls, samples: Sequence[Sample], window: int, separator: int) -> Batch:
         """Blocks with the last `window` tokens of their context."""
         contexts = [sample.context[-window:] for sample in samples]
-        sizes = [len(context) + 2 * len(s.drafted) + 3 for context, s in zip(contexts, samples, strict=True)]
+        sizes = [len(context) + size(len(s.drafted)) for context, s in zip(contexts, samples, strict=True)]
         count, width, longest = len(samples), max(sizes), max(len(s.drafted) for s in samples)
         ids, positions = np.full((count, width), separator), np.zeros((count, width), dtype=np.int64)
         mask = np.zeros((count, 1, width, width), dtype=np.bool_)
         rows = np.zeros((count, longest), dtype=np.int64)
         numbers = np.zeros((count, longest, samples[0].features.shape[-1]), dtype=np.float32)
-        for i, (sample, context, size) in enumerate(zip(samples, contexts, sizes, strict=True)):
-            pad, drafted = width - size, len(sample.drafted)
+        for i, (sample, context, total) in enumerate(zip(samples, contexts, sizes, strict=True)):
+            pad, drafted = width - total, len(sample.drafted)
             ids[i, pad:] = np.concatenate((context, segment(sample.drafted, sample.verified, separator)))
-            positions[i, pad:] = np.arange(size)
+            positions[i, pad:] = np.arange(total)
             mask[i, 0, pad:, pad:] = visible(len(context), drafted)
             mask[i, 0, range(pad), range(pad)] = True  # a row that sees nothing has no softmax
             rows[i, :drafted] = np.arange(width)[pad:][drafted_rows(len(context), drafted)]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
 from draftmux.errors import RequestError
-from draftmux.training.prompts import Prompt, prompt_of
+from draftmux.training.prompts import Prompt, json_lines, prompt_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 
 @frozen
@@ -37,14 +36,9 @@ def read_problems(path: Path, limit: int | None = None) -> list[Problem]:
     """One JSON object a line: a prompt as other training takes it, and `reference`; those with one prompt count once.
     RequestError naming the line that cannot be used."""
     found: dict[str, Problem] = {}
-    try:
-        lines = path.read_text("utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"cannot read the problems in {path}: {error}") from error
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            problem = _problem(line, f"{path}:{number}")
-            found.setdefault(problem.key, problem)
+    for number, values in json_lines(path):
+        problem = _problem(values, f"{path}:{number}")
+        found.setdefault(problem.key, problem)
         if limit is not None and len(found) == limit:
             break
     if not found:
@@ -52,11 +46,7 @@ def read_problems(path: Path, limit: int | None = None) -> list[Problem]:
     return list(found.values())
 
 
-def _problem(line: str, place: str) -> Problem:
-    try:
-        values: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"{place} is no JSON: {error}") from error
+def _problem(values: Any, place: str) -> Problem:
     prompt = prompt_of(values, place)
     reference = values.get("reference")
     if isinstance(reference, list) and reference and isinstance(reference[0], str):

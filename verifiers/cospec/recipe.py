@@ -37,11 +37,6 @@ class ArbiterRecipe:
         default="mixed_scaled",
         choices=("mixed_scaled", "centred"),
     )
-    credit: str = option(
-        "decisions that learn: those that took effect, or all of a block, for comparison",
-        default="consulted",
-        choices=("consulted", "all"),
-    )
     every: int = option("steps of stage 2 from one look at held-out problems to the next", default=25, minimum=1)
     probe: int = option("held-out problems of such a look", default=128, minimum=1)
     patience: int = option(

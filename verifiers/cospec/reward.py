@@ -1,4 +1,4 @@
-"""What a rollout earned, and how much better that is than the other rollouts of its prompt (section 3 of the paper).
+"""What a rollout earned, and how much better that is than the other rollouts of its prompt (CoSpec).
 
 Right rollouts earn more the further drafts were accepted beyond their first mismatch. Wrong ones lose for tokens kept
 that the target finds very unlikely, and for refusals, so that refusing is no safe default. The constants that the paper

@@ -15,7 +15,7 @@ from draftmux.training.checkpoints import resume, save
 from draftmux.training.loop import Course, fit
 from draftmux.verifiers.cospec import checkpoint
 from draftmux.verifiers.cospec.grpo import Group, decided, minibatches, monitors, step
-from draftmux.verifiers.cospec.mining import Choice, Rig, balanced, mine
+from draftmux.verifiers.cospec.mining import Choice, Rig, balanced, judged, mine
 from draftmux.verifiers.cospec.rollouts import roll_out, watching
 from draftmux.verifiers.cospec.rows import Rows
 from draftmux.verifiers.cospec.warmup import Labelled, Supervised, balance_of, figures, grouped
@@ -116,9 +116,7 @@ def labelled(job: ArbiterJob, recipe: ArbiterRecipe) -> Rows:
 
     def label(problems: Sequence[Problem]) -> list[Mismatch]:
         found = mine(job.rig, problems, job.task, refusing, Choice(recipe.mismatches, recipe.seed))
-        if job.judge is None:
-            return found
-        return [evolve(row, label=min(1.0, max(0.0, job.judge(row) / 10)), right=None) for row in found]
+        return found if job.judge is None else judged(found, job.judge)
 
     for through in rows.fill([*job.learn, *job.held], label):
         job.report(through, {"labelled": float(through)})

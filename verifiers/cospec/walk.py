@@ -7,11 +7,11 @@ to be judged and is sent the scores, so that the blocks of many sequences can be
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
 from attrs import define, field, frozen
 
 from draftmux.tree import ROOT
@@ -19,6 +19,8 @@ from draftmux.types import Acceptance
 from draftmux.verifiers.residual import excess, normalised, ratio
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from draftmux.protocols import VerifyRequest
     from draftmux.sampling import Sampler
 
@@ -126,7 +128,7 @@ class Residuals:
         last = len(self.sampler.draft)
         return self._draw(self.sampler.p(last - 1), last)
 
-    def _draw(self, law: torch.Tensor, key: int) -> int:
+    def _draw(self, law: Tensor, key: int) -> int:
         first, self.drawn = not self.drawn, True
         return self.sampler.draw(law, ROOT if first else key)
 
@@ -192,7 +194,7 @@ def refusal(request: VerifyRequest, node: int, other: int, kept: Sequence[int], 
     if other in limits.end_ids:
         return "ends"
     token = int(request.draft.tokens[node])
-    if not bool(request.sampler.logits(node - 1)[token] > -torch.inf):
+    if not bool(request.sampler.logits(node - 1)[token] > -math.inf):
         return "banned"
     in_a_row = sum(1 for back, place in enumerate(reversed(kept), 1) if place == node - back)
     full = limits.per_block is not None and len(kept) >= limits.per_block

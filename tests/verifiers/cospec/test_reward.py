@@ -84,7 +84,7 @@ def test_groups_without_difference_teach_nothing() -> None:
     assert advantages([1.3], [True]).tolist() == [0]
 
 
-def test_centring_can_hold_a_right_rollout_against_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_centring_can_hold_a_right_rollout_against_the_policy() -> None:
     """Why mixed groups are scaled; and the planted fault that does not do it is seen."""
     earned, right = [1.0, 2.0, 2.0, -0.1], [True, True, True, False]
     assert advantages(earned, right, scaled=False)[0] < 0 < advantages(earned, right)[0]
