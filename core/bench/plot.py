@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from io import BytesIO
+from itertools import zip_longest
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -49,14 +50,18 @@ def _png(report: Report, theme: Theme, charts: Sequence[Any]) -> bytes:
     return png([partial(chart, report=report, colours=colours, theme=theme) for chart in charts], theme, height)
 
 
-def png(charts: Sequence[Callable[[Any], None]], theme: Theme, height: float = 3.4) -> bytes:
-    """Charts side by side, each drawn by a function of its axes; the PNG file's bytes."""
+def png(
+    charts: Sequence[Callable[[Any], None]], theme: Theme, height: float = 3.4, columns: int | None = None
+) -> bytes:
+    """Charts side by side, or so many to a row, each drawn by a function of its axes; the PNG file's bytes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.6 * len(charts), height), layout="constrained", facecolor=theme.paper, dpi=150)
-    for axes, chart in zip(figure.subplots(1, len(charts), squeeze=False)[0], charts, strict=True):
-        chart(axes)
+    wide = columns or len(charts)
+    high = -(-len(charts) // wide)
+    figure = Figure(figsize=(5.6 * wide, height * high), layout="constrained", facecolor=theme.paper, dpi=150)
+    for axes, chart in zip_longest(figure.subplots(high, wide, squeeze=False).flat, charts):
+        axes.set_axis_off() if chart is None else chart(axes)
     buffer = BytesIO()
     FigureCanvasAgg(figure)
     figure.savefig(buffer, format="png")

@@ -51,6 +51,7 @@ def open_pair(path: str, overrides: tuple[str, ...]) -> tuple[Pipeline, str]:
 def train(given: dict[str, Any], report: Any, command: str) -> None:
     """From the command line's values to an arbiter's folder."""
     from draftmux.protocols import Resources
+    from draftmux.verifiers.cospec.judge import judge_of
     from draftmux.verifiers.cospec.learned import draft_model
     from draftmux.verifiers.cospec.mining import Rig
     from draftmux.verifiers.cospec.new_network import studied
@@ -72,7 +73,11 @@ def train(given: dict[str, Any], report: Any, command: str) -> None:
     generation = attrs.evolve(pipeline.spec.generation, temperature=0.0, max_new_tokens=recipe.max_new_tokens)
     rig = Rig(parts, pipeline.tokenizer, generation, recipe.batch)
     source = f"{len(problems)} of {given['problems_file']}, task {given['task']}"
-    job = ArbiterJob(rig, arbiter, task, learn, held, given["out"], report, None, source, command)
+    judge = given["judge"] and judge_of(given["judge"], given["judge_model"])
+    judged_by = " ".join(filter(None, (given["judge"], given["judge_model"])))
+    job = ArbiterJob(
+        rig, arbiter, task, report, learn, held, given["out"], judge, judged_by, source=source, command=command
+    )
     about = train_arbiter(job, recipe, reward, objective)
     solved = about.metrics["thresholds"][str(about.threshold)]
     click.echo(f"threshold {about.threshold}: {solved:.3f} of held-out problems solved")
@@ -84,6 +89,12 @@ def shared(command: Any) -> Any:
         threads_option,
         click.option(
             "--set", "overrides", multiple=True, metavar="KEY.PATH=VALUE", help="Override a value of the pipeline."
+        ),
+        click.option("--judge-model", help="Which model of the judge's endpoint is asked."),
+        click.option(
+            "--judge",
+            help="What labels mismatches in place of their outcomes: URL of an OpenAI-compatible endpoint (its key in "
+            "OPENAI_API_KEY), or module:function, from a mismatch as text to a score from 0 to 10.",
         ),
         click.option("--limit", type=click.IntRange(min=1), help="Only the first problems."),
         click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write."),

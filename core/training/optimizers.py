@@ -10,6 +10,8 @@ from torch import nn
 from draftmux.errors import RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from draftmux.training.recipe import Schedule
 
 VOCABULARY = ("embed_tokens", "lm_head")  # matrices with a row a token: not Muon's
@@ -21,7 +23,7 @@ def optimizers_of(module: nn.Module, schedule: Schedule) -> list[torch.optim.Opt
     check_optimizer(schedule)
     named = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     if schedule.optimizer == "adamw":
-        return [_adamw(list(named.values()), schedule.learning_rate, 1.0)]
+        return [_adamw(_by_share(named, schedule.shares), schedule.learning_rate)]
     inner = [name for name, parameter in named.items() if _is_inner(name, parameter)]
     # 2502.16982: steps scaled to the size of AdamW's, so that rates are alike for matrices of all shapes.
     muon = torch.optim.Muon(
@@ -31,7 +33,7 @@ def optimizers_of(module: nn.Module, schedule: Schedule) -> list[torch.optim.Opt
         adjust_lr_fn="match_rms_adamw",
     )
     rest = [parameter for name, parameter in named.items() if name not in inner]
-    return [muon, _adamw(rest, schedule.learning_rate, BESIDE_MUON)] if rest else [muon]
+    return [muon, _adamw({BESIDE_MUON: rest}, schedule.learning_rate)] if rest else [muon]
 
 
 def check_optimizer(schedule: Schedule) -> None:
@@ -49,6 +51,14 @@ def _is_inner(name: str, parameter: nn.Parameter) -> bool:
     return parameter.ndim == 2 and not any(part in VOCABULARY for part in name.split("."))
 
 
-def _adamw(parameters: list[nn.Parameter], rate: float, share: float) -> torch.optim.Optimizer:
-    groups = [{"params": parameters, "share": share}]
-    return torch.optim.AdamW(groups, lr=rate * share, betas=(0.9, 0.95), weight_decay=0.0)
+def _by_share(named: Mapping[str, nn.Parameter], shares: Mapping[str, float]) -> dict[float, list[nn.Parameter]]:
+    groups: dict[float, list[nn.Parameter]] = {}
+    for name, parameter in named.items():
+        share = next((share for start, share in shares.items() if name.startswith(start)), 1.0)
+        groups.setdefault(share, []).append(parameter)
+    return groups
+
+
+def _adamw(by_share: Mapping[float, list[nn.Parameter]], rate: float) -> torch.optim.Optimizer:
+    groups = [{"params": parameters, "share": share} for share, parameters in by_share.items()]
+    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), weight_decay=0.0)

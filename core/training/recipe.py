@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from attrs import asdict, frozen
+from attrs import asdict, field, frozen
 
 from draftmux.generation import Generation
 from draftmux.options import option
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from draftmux.training.prompts import Prompt
 
 
@@ -110,7 +112,10 @@ class Recipe:
 
 @frozen
 class Schedule:
-    """Steps, rates and limits. `optimizer`: `adamw`, or `muon`, which has AdamW beside it at a tenth of the rate."""
+    """Steps, rates and limits. `optimizer`: `adamw`, or `muon`, which has AdamW beside it at a tenth of the rate.
+
+    `shares`: with `adamw`, times what the rate is for parameters whose name begins so; 1 for all others.
+    """
 
     steps: int
     learning_rate: float
@@ -118,6 +123,7 @@ class Schedule:
     clip: float
     precision: str = "no"
     optimizer: str = "adamw"
+    shares: Mapping[str, float] = field(factory=dict)
 
     def rate(self, step: int) -> float:
         """The learning rate of a step: a ramp, then cosine down to a tenth."""

@@ -73,7 +73,7 @@ def test_labels_are_outcomes(pair: Path, problems: Path, monkeypatch: pytest.Mon
     from draftmux.cli.train_arbiter import open_pair
     from draftmux.generation import Generation
     from draftmux.protocols import Resources
-    from draftmux.verifiers.cospec.mining import LABELS, Choice, Rig, mine
+    from draftmux.verifiers.cospec.mining import LABELS, Choice, Rig, by_outcome
     from draftmux.verifiers.cospec.problems import read_problems
     from draftmux.verifiers.cospec.random import RandomArbiter
 
@@ -81,7 +81,7 @@ def test_labels_are_outcomes(pair: Path, problems: Path, monkeypatch: pytest.Mon
     rig = Rig(pipeline.parts, pipeline.tokenizer, Generation(max_new_tokens=12), 4)
     known = read_problems(problems)
     refusing: Any = RandomArbiter(rate=0.0).bind(Resources(backend=pipeline.parts.backend))
-    rows = mine(rig, known, Chance(), refusing, Choice(2, 0))
+    rows = by_outcome(rig, known, Chance(), refusing, Choice(2, 0))
     assert len(rows) > 8
     by_key = {problem.key: problem for problem in known}
     for row in rows:

@@ -1,7 +1,8 @@
-"""Labels for the warm-up without a judge: both branches of a mismatch are decoded to their end and checked.
+"""Labels for the warm-up. By outcome: both branches of a mismatch are decoded to their end and checked.
 
 Exact greedy speculative decoding gives the mismatches, and with it the branch of the target's token: it is what plain
-decoding says. For the other branch the drafted token is put in its place and the target goes on alone.
+decoding says. For the other branch the drafted token is put in its place and the target goes on alone. A judge needs
+neither branch.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from draftmux.prompts import encode
+from draftmux.verifiers.cospec.judge import Question, judged
 from draftmux.verifiers.cospec.rollouts import Ask, roll_out, watching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from draftmux.engine.step import Parts
     from draftmux.generation import Generation
     from draftmux.protocols import Task
+    from draftmux.results import Result
     from draftmux.verifiers.cospec.arbitration import BoundArbitration
+    from draftmux.verifiers.cospec.judge import Judge
     from draftmux.verifiers.cospec.network import Sample
     from draftmux.verifiers.cospec.problems import Problem
     from draftmux.verifiers.cospec.rollouts import Consulted
@@ -61,36 +65,77 @@ class Rig:
 
 @frozen(eq=False)
 class Branch:
-    """A mismatch whose draft branch is to be decoded: the text up to the drafted token, and how many may follow."""
+    """A mismatch whose draft branch may be decoded: the ids up to the drafted token, of which so many are the prompt's,
+    and how many may follow."""
 
     problem: Problem
     sample: Sample
     place: int
     ids: tuple[int, ...]
+    prompt: int
     room: int
 
 
-def mine(
+@frozen(eq=False)
+class Decoded:
+    """Problems decoded exactly: the target's answers by key, and some mismatches of each."""
+
+    answers: Mapping[str, Result]
+    branches: Mapping[str, Branch]
+
+    @classmethod
+    def of(cls, rig: Rig, problems: Sequence[Problem], refusing: BoundArbitration, choice: Choice) -> Decoded:
+        """`refusing` keeps no mismatch."""
+        parts, watched = watching(rig.parts, refusing)
+        asks = {problem.key: rig.ask(problem.key, problem) for problem in problems}
+        answers = roll_out(parts, rig.tokenizer, list(asks.values()), rig.batch)
+        branches: dict[str, Branch] = {}
+        for problem in problems:
+            prompt = len(asks[problem.key].tokens)
+            for number, consulted in enumerate(choice.of(problem.key, watched.courses[problem.key].consulted)):
+                sample, place = consulted.sample, consulted.places[0]
+                ids = (*sample.context.tolist(), *sample.drafted[: place + 1])
+                room = rig.generation.max_new_tokens - (len(ids) - prompt)
+                branches[f"{problem.key}/{number}"] = Branch(problem, sample, place, ids, prompt, room)
+        return cls(answers, branches)
+
+
+def by_outcome(
     rig: Rig, problems: Sequence[Problem], task: Task, refusing: BoundArbitration, choice: Choice
 ) -> list[Mismatch]:
-    """Labelled mismatches, some of every problem. `refusing` keeps no mismatch."""
-    parts, watched = watching(rig.parts, refusing)
-    asks = {problem.key: rig.ask(problem.key, problem) for problem in problems}
-    plain = roll_out(parts, rig.tokenizer, list(asks.values()), rig.batch)
-    branches: dict[str, Branch] = {}
-    for problem in problems:
-        for number, consulted in enumerate(choice.of(problem.key, watched.courses[problem.key].consulted)):
-            ids = (*consulted.sample.context.tolist(), *consulted.sample.drafted[: consulted.places[0] + 1])
-            room = rig.generation.max_new_tokens - (len(ids) - len(asks[problem.key].tokens))
-            branches[f"{problem.key}/{number}"] = Branch(problem, consulted.sample, consulted.places[0], ids, room)
-    wholes = _ended(rig, parts, branches)
+    """Labelled mismatches, some of every problem."""
+    decoded = Decoded.of(rig, problems, refusing, choice)
+    wholes = _ended(rig, watching(rig.parts, refusing)[0], decoded.branches)
     rows = []
-    for name, branch in branches.items():
+    for name, branch in decoded.branches.items():
         key, reference = branch.problem.key, branch.problem.reference
-        answer = wholes[name][len(asks[key].tokens) :]
-        right = tuple(task.solved(rig.text(tokens), reference) for tokens in (answer, plain[key].tokens))
+        both = wholes[name][branch.prompt :], decoded.answers[key].tokens
+        right = tuple(task.solved(rig.text(tokens), reference) for tokens in both)
         rows.append(Mismatch(key, branch.sample, branch.place, LABELS[right], right))  # type: ignore[index,arg-type]
     return rows
+
+
+def by_judge(
+    rig: Rig, problems: Sequence[Problem], judge: Judge, refusing: BoundArbitration, choice: Choice
+) -> list[Mismatch]:
+    """The same with labels of a judge."""
+    branches = list(Decoded.of(rig, problems, refusing, choice).branches.values())
+    labels = judged(judge, [_question(rig, branch) for branch in branches])
+    return [
+        Mismatch(branch.problem.key, branch.sample, branch.place, label, None)
+        for branch, label in zip(branches, labels, strict=True)
+    ]
+
+
+def _question(rig: Rig, branch: Branch) -> Question:
+    sample, place = branch.sample, branch.place
+    return Question(
+        messages=branch.problem.prompt.messages,
+        reference=branch.problem.reference,
+        so_far=rig.text(branch.ids[branch.prompt : -1]),
+        drafted=rig.text(sample.drafted[place:]),
+        verified=rig.text(sample.verified[place : place + 1]),
+    )
 
 
 def _ended(rig: Rig, parts: Parts, branches: Mapping[str, Branch]) -> dict[str, tuple[int, ...]]:
@@ -121,8 +166,3 @@ def balanced(rows: Sequence[Mismatch], seed: int, most: float = 0.5) -> list[Mis
     room = int(len(others) * most / (1 - most)) if others else len(both)
     kept = random.Random(seed).sample(both, min(room, len(both)))
     return [*others, *kept]
-
-
-def judged(rows: Sequence[Mismatch], judge: Callable[[Mismatch], float]) -> list[Mismatch]:
-    """The same with labels of a judge, which scores the draft's token from 0 to 10."""
-    return [evolve(row, label=min(1.0, max(0.0, judge(row) / 10)), right=None) for row in rows]

@@ -9,6 +9,8 @@ from attrs import asdict, frozen
 from draftmux.options import option
 from draftmux.training.recipe import Schedule
 
+LATER = ("rate", "chosen", "group", "advantage", "credit", "every", "probe", "patience")  # of stage 2 alone
+
 
 @frozen
 class ArbiterRecipe:
@@ -26,7 +28,8 @@ class ArbiterRecipe:
     mismatches: int = option("mismatches of a problem that are labelled, at most", default=4, minimum=1)
     rows: int = option("blocks of a batch", default=64, minimum=1)
     warmup_steps: int = option("optimizer steps of stage 1; 0 leaves it out", default=1000, minimum=0)
-    warmup_rate: float = option("learning rate of stage 1", default=5e-4, minimum=1e-8)
+    warmup_rate: float = option("learning rate of stage 1, of the LoRA", default=2e-4, minimum=1e-8)
+    head_rate: float = option("and of the head", default=1e-3, minimum=1e-8)
     steps: int = option("steps of stage 2; 0 leaves it out", default=400, minimum=0)
     rate: float = option("learning rate of stage 2", default=1e-5, minimum=1e-9)
     chosen: int = option("problems of a step of stage 2", default=16, minimum=1)
@@ -37,6 +40,13 @@ class ArbiterRecipe:
         default="mixed_scaled",
         choices=("mixed_scaled", "centred"),
     )
+    credit: str = option(
+        "which decisions learn in stage 2: consulted, those that took effect; all, also those that were drawn behind a "
+        "refusal and had none",
+        default="consulted",
+        choices=("consulted", "all"),
+    )
+    precision: str = option("number format of products while learning", default="no", choices=("no", "bf16"))
     every: int = option("steps of stage 2 from one look at held-out problems to the next", default=25, minimum=1)
     probe: int = option("held-out problems of such a look", default=128, minimum=1)
     patience: int = option(
@@ -47,7 +57,14 @@ class ArbiterRecipe:
     @property
     def schedule(self) -> Schedule:
         """Of stage 1."""
-        return Schedule(self.warmup_steps, self.warmup_rate, max(1, self.warmup_steps * 3 // 100), self.clip)
+        shares = {"network.head.": self.head_rate / self.warmup_rate}
+        ramp = max(1, self.warmup_steps * 3 // 100)
+        return Schedule(self.warmup_steps, self.warmup_rate, ramp, self.clip, self.precision, shares=shares)
+
+    @property
+    def kept_of_warmup(self) -> dict[str, Any]:
+        """The same for stage 1 alone: several runs of stage 2 may begin with one of its states."""
+        return {name: value for name, value in self.kept.items() if name not in LATER}
 
     @property
     def kept(self) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from attrs import define, evolve, field, frozen
 from draftmux.engine.scheduler import Scheduler
 from draftmux.routers.fixed import Fixed
 from draftmux.types import Accepts
+from draftmux.verifiers.cospec.arbitration import Arbiter
 from draftmux.verifiers.cospec.features import features
 from draftmux.verifiers.cospec.network import Sample
 from draftmux.verifiers.cospec.reward import Reach
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from draftmux.engine.step import Parts
     from draftmux.generation import Generation
@@ -34,12 +35,12 @@ EXPLORED = 2  # times the size of a draft: where the keys of drawn decisions beg
 @define(eq=False)
 class Consulted:
     """One block that was put to the arbiter: what it saw, and at each place that it decided on, whether the drafted
-    token was kept, and how likely the policy was to keep it."""
+    token was kept. `idle` are decisions behind a refusal, drawn though they had no effect, by place."""
 
     sample: Sample
     places: list[int] = field(factory=list)
     kept: list[bool] = field(factory=list)
-    chances: list[float] = field(factory=list)
+    idle: dict[int, bool] = field(factory=dict)
 
 
 @define(eq=False)
@@ -62,12 +63,16 @@ class Course:
     @property
     def kept_logprobs(self) -> list[float]:
         """The target's unprocessed log p of every token that was kept."""
-        return [
-            float(each.sample.features[place, 0])
-            for each in self.consulted
-            for place, kept in zip(each.places, each.kept, strict=True)
-            if kept
-        ]
+        return [float(sample.features[place, 0]) for sample, place in self._kept()]
+
+    @property
+    def kept_pairs(self) -> list[tuple[int, int]]:
+        """Every token that was kept, and the target's in its place."""
+        return [(sample.drafted[place], sample.verified[place]) for sample, place in self._kept()]
+
+    def _kept(self) -> Iterator[tuple[Sample, int]]:
+        for each in self.consulted:
+            yield from ((each.sample, place) for place, kept in zip(each.places, each.kept, strict=True) if kept)
 
 
 @define(eq=False)
@@ -75,19 +80,21 @@ class Watching:
     """A verifier around an arbitration that keeps the course of every request.
 
     With `explore` decisions are drawn, with the score as the chance to keep, by noise of the request's seed; else the
-    threshold decides.
+    threshold decides. With `idle` those behind a refusal are drawn too.
     """
 
     inner: BoundArbitration
     explore: bool = False
+    idle: bool = False
     courses: dict[str, Course] = field(factory=dict)
     _judged: dict[str, Block] = field(factory=dict, init=False)  # the last block of each request in this step
+    _scores: dict[int, Sequence[float]] = field(factory=dict, init=False)  # of this step's blocks, by their id()
     lossless: bool = field(default=False, init=False)
     pathwise: bool = field(default=False, init=False)
     accepts: Accepts = field(default=Accepts(tree=False), init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.inner = evolve(self.inner, keep=self._keep)
+        self.inner = evolve(self.inner, keep=self._keep, judge=Noted(self.inner.judge, self._scores))
 
     def bind(self, resources: Any) -> Watching:
         """Bound already."""
@@ -105,8 +112,9 @@ class Watching:
     def accept_all(self, requests: Sequence[VerifyRequest]) -> list[Acceptance]:
         """All sequences of a step."""
         before = [len(self._course(request).consulted) for request in requests]
-        found = self.inner.accept_all(requests)
         self._judged.clear()
+        self._scores.clear()
+        found = self.inner.accept_all(requests)
         for request, count, acceptance in zip(requests, before, found, strict=True):
             self._note(request, count, acceptance)
         return found
@@ -123,12 +131,10 @@ class Watching:
         if self._judged.get(block.request.context.request_id) is not block:
             self._judged[block.request.context.request_id] = block
             course.consulted.append(Consulted(sample_of(block)))
-        last, size = course.consulted[-1], len(block.verified)
-        drawn = self.explore and block.request.sampler.bernoulli(score, EXPLORED * size + node)
-        kept = drawn if self.explore else score >= self.inner.options.threshold
+        last = course.consulted[-1]
+        kept = _drawn(block, node, score) if self.explore else score >= self.inner.options.threshold
         last.places.append(node)
         last.kept.append(kept)
-        last.chances.append(score)
         return kept
 
     def _note(self, request: VerifyRequest, before: int, acceptance: Acceptance) -> None:
@@ -137,6 +143,33 @@ class Watching:
         matched = fresh[0].places[0] if fresh else accepted
         if matched < size:
             course.blocks.append(Reach(matched, accepted, size))
+        if fresh and self.idle and not fresh[-1].kept[-1]:
+            block = self._judged[request.context.request_id]
+            later = [place for place in block.mismatches if place > fresh[-1].places[-1]]
+            scores = self._scores[id(block)]
+            fresh[-1].idle = {place: _drawn(block, place, scores[place]) for place in later}
+
+
+def _drawn(block: Block, place: int, score: float) -> bool:
+    return block.request.sampler.bernoulli(score, EXPLORED * len(block.verified) + place)
+
+
+@frozen(eq=False)
+class Noted(Arbiter):
+    """An arbiter whose scores of a step are kept."""
+
+    inner: Arbiter
+    kept: dict[int, Sequence[float]]
+
+    def begin(self, context: Context) -> Any:
+        """The arbiter's own state."""
+        return self.inner.begin(context)
+
+    def scores(self, blocks: Sequence[Block]) -> Sequence[Sequence[float]]:
+        """The arbiter's own."""
+        found = self.inner.scores(blocks)
+        self.kept.update((id(block), scores) for block, scores in zip(blocks, found, strict=True))
+        return found
 
 
 def sample_of(block: Block) -> Sample:
@@ -168,8 +201,10 @@ def roll_out(parts: Parts, tokenizer: Any, asks: Sequence[Ask], batch: int) -> d
     return found
 
 
-def watching(parts: Parts, arbitration: BoundArbitration, explore: bool = False) -> tuple[Parts, Watching]:
+def watching(
+    parts: Parts, arbitration: BoundArbitration, explore: bool = False, idle: bool = False
+) -> tuple[Parts, Watching]:
     """The same parts with a watched arbitration, and the router that always asks their one drafter."""
-    verifier = Watching(arbitration, explore)
+    verifier = Watching(arbitration, explore, idle)
     [name] = parts.drafters
     return evolve(parts, verifier=verifier, router=Fixed(drafter=name)), verifier

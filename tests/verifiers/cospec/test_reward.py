@@ -90,12 +90,19 @@ def test_centring_can_hold_a_right_rollout_against_the_policy() -> None:
     assert advantages(earned, right, scaled=False)[0] < 0 < advantages(earned, right)[0]
 
 
+@given(matched=st.integers(0, 6), kept=st.integers(0, 5), rest=st.integers(1, 5))
+def test_matched_tokens_earn_nothing(matched: int, kept: int, rest: int) -> None:
+    behind = Rollout(True, [Reach(matched, matched + kept, matched + kept + rest)], (), 1, 0)
+    alone = Rollout(True, [Reach(0, kept, kept + rest)], (), 1, 0)
+    assert Reward().of(behind) == pytest.approx(Reward().of(alone))
+
+
 def test_a_free_prefix_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         module, "span", lambda blocks: sum(b.accepted for b in blocks) / max(1, sum(b.drafted for b in blocks))
     )
     with pytest.raises(AssertionError):
-        assert module.span([Reach(2, 3, 8)]) == module.span([Reach(4, 5, 10)])
+        test_matched_tokens_earn_nothing()
 
 
 def test_refusals_are_counted() -> None:

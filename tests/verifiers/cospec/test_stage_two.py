@@ -1,0 +1,107 @@
+"""What stage 2 learns from: decisions with an effect alone, unless told otherwise; shares of processes add up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from draftmux.generation import Generation
+from draftmux.testing.harness import assemble, serve
+from draftmux.testing.reference import Ask as Request
+from draftmux.verifiers.cospec.grpo import Group, Scored, decided
+from draftmux.verifiers.cospec.monitors import curves, of_answers, of_rollouts
+from draftmux.verifiers.cospec.network import Sample
+from draftmux.verifiers.cospec.optimise import stopped
+from draftmux.verifiers.cospec.reward import Reach, Reward
+from draftmux.verifiers.cospec.rollouts import Consulted, Course, watching
+
+
+def sample(drafted: tuple[int, ...] = (1, 2, 3, 4), verified: tuple[int, ...] = (1, 9, 3, 8)) -> Sample:
+    numbers = np.tile(np.array([[-2.0, -0.1, 0.5, 1.0, -0.2]], dtype=np.float32), (len(drafted), 1))
+    return Sample(np.array([5, 6]), drafted, verified, numbers)
+
+
+def scored(course: Course, right: bool, advantage: float, tokens: int = 8, passes: int = 4) -> Scored:
+    problem: Any = None
+    return Scored(problem, course, right, 1.5 if right else -0.5, advantage, tokens, passes)
+
+
+def courses() -> tuple[Course, Course]:
+    kept_then_refused = Consulted(sample(), [1, 3], [True, False])
+    refused = Consulted(sample(), [1], [False], {3: True})
+    return Course([Reach(1, 3, 4)], [kept_then_refused]), Course([Reach(1, 1, 4)], [refused])
+
+
+def test_only_consulted_decisions_learn() -> None:
+    one, two = courses()
+    two.consulted[0].idle = {}
+    rollouts = [scored(one, True, 1.0), scored(two, False, -1.0)]
+    blocks = decided(rollouts, "dapo")
+    assert [(block.places, block.kept, block.advantage) for block in blocks] == [
+        ((1, 3), (True, False), 1.0),
+        ((1,), (False,), -1.0),
+    ]
+    assert [block.weight for block in blocks] == pytest.approx([1 / 3, 1 / 3])
+
+
+def test_decisions_without_effect_learn_when_told() -> None:
+    one, two = courses()
+    blocks = decided([scored(one, True, 1.0), scored(two, False, -1.0)], "dapo")
+    assert (blocks[1].places, blocks[1].kept) == ((1, 3), (False, True))
+    assert [block.weight for block in blocks] == pytest.approx([1 / 4, 1 / 4])
+
+
+def test_figures_of_rollouts_by_hand() -> None:
+    one, two = courses()
+    rollouts = [scored(one, True, 1.0), scored(two, False, -1.0)]
+    told = of_rollouts(rollouts, Group(2, Reward(unlikely=0.5)), frozenset({9}))
+    assert told["right"] == 0.5 and told["reward"] == pytest.approx(0.5)
+    assert told["kept"] == pytest.approx(1 / 3)  # 1 of 3 decisions
+    assert told["span"] == pytest.approx((2 / 3 + 0) / 2) and told["accepted"] == 2
+    assert told["risk"] == pytest.approx((1.0 + 0) / 2)  # log p is -2, below twice log 0.5
+    assert (told["kept_end"], told["overridden_end"]) == (0, 1)  # token 2 was kept where the target had 9
+    assert (told["groups_alike"], told["groups_mixed"]) == (0, 1)
+    assert told["tokens_per_pass"] == 2
+
+
+def test_flips_by_hand() -> None:
+    told = of_answers([True, True, False, False], [True, False, True, False])
+    assert told == {"held_right": 0.5, "target_right": 0.5, "to_right": 0.25, "to_wrong": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("held", "patience", "ends"), [([0.4] * 3, 3, True), ([0.4] * 2, 3, False), ([0.4, 0.5, 0.4], 3, False)]
+)
+def test_it_stops_when_it_stays_below_the_target(held: list[float], patience: int, ends: bool) -> None:
+    assert stopped([{"held_right": each, "target_right": 0.5} for each in held], patience) is ends
+
+
+def test_curves_are_drawn_of_what_there_is() -> None:
+    steps = [{"step": i + 1, "right": 0.5, "kept": 0.1, "kl": 0.0} for i in range(4)]
+    assert curves(steps, [{"step": 4, "held_right": 0.4, "target_right": 0.5}]).startswith(b"\x89PNG")
+    assert curves([], []).startswith(b"\x89PNG")
+
+
+def test_idle_decisions_are_drawn_and_change_nothing(pair: Any) -> None:
+    """Rollouts are the same with and without them; they stand behind a refusal, at places that differ."""
+    ours = pair("transformers")
+    found = {}
+    for idle in (False, True):
+        parts, watched = watching(
+            assemble(ours.target, {"draft": ours.drafter}, verifier=ours.bound()), ours.bound(), True, idle
+        )
+        asks = [Request((1, i, 3), Generation(max_new_tokens=30, ignore_eos=True, seed=i), f"r{i}") for i in range(3)]
+        done = serve(parts, asks, 3)
+        found[idle] = {name: (done[name].finished.tokens, watched.courses[name]) for name in ("r0", "r1", "r2")}
+    count = 0
+    for name, (tokens, course) in found[True].items():
+        assert tokens == found[False][name][0]
+        for mine, other in zip(course.consulted, found[False][name][1].consulted, strict=True):
+            assert (mine.places, mine.kept) == (other.places, other.kept) and not other.idle
+            count += len(mine.idle)
+            if mine.idle:
+                assert not mine.kept[-1] and min(mine.idle) > mine.places[-1]
+                assert all(mine.sample.drafted[p] != mine.sample.verified[p] for p in mine.idle)
+    assert count > 0

@@ -1,0 +1,113 @@
+"""A judge of mismatches in place of their outcomes: a model behind an OpenAI-compatible endpoint, or a function.
+
+It scores the draft's token from 0 to 10; a tenth of that is the label. Knows nothing of arbiters or decoding.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+
+from draftmux.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MOST = 10.0  # a judge's highest score
+INSTRUCTIONS = """You compare two ways in which an answer may go on. Score from 0 to 10 how good it is to go on with A \
+instead of B: 10 if A leads to a right answer and B does not, 5 if it makes no difference, 0 if A leads to a wrong \
+answer and B does not. Reply with the number alone."""
+
+
+@frozen
+class Question:
+    """One mismatch as text: the chat, the reference of a right answer, the answer so far, how the draft goes on, and
+    the target's token in place of the draft's first."""
+
+    messages: Sequence[Mapping[str, str]]
+    reference: str
+    so_far: str
+    drafted: str
+    verified: str
+
+
+Judge = Callable[[Question], float]
+
+
+@frozen(eq=False)
+class Endpoint:
+    """A model behind an OpenAI-compatible endpoint, asked at temperature 0, `at_once` questions together."""
+
+    client: Any
+    model: str
+    at_once: int = 8
+
+    def __call__(self, question: Question) -> float:
+        """Its score; RequestError when it cannot be reached, or does not reply with a number from 0 to 10."""
+        from openai import OpenAIError
+
+        chat = "\n\n".join(f"[{each['role']}]\n{each['content']}" for each in question.messages)
+        asked = (
+            f"{chat}\n\n[reference answer]\n{question.reference}\n\n[answer so far]\n{question.so_far}\n\n"
+            f"[A]\n{question.drafted}\n\n[B]\n{question.verified}"
+        )
+        messages = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": asked}]
+        try:
+            reply = self.client.chat.completions.create(model=self.model, messages=messages, temperature=0)
+            text = str(reply.choices[0].message.content)
+        except (OpenAIError, IndexError, AttributeError) as error:
+            raise RequestError(
+                f"the judge at {self.client.base_url} failed: {error}; what it has judged is kept, run the same "
+                f"command again to go on"
+            ) from error
+        numbers = re.findall(r"-?\d+(?:\.\d+)?", text.rpartition("</think>")[2])
+        if not numbers:
+            raise RequestError(f"the judge '{self.model}' replied {text[:200]!r} where a number from 0 to 10 was asked")
+        return float(numbers[-1])
+
+
+def judge_of(name: str, model: str | None) -> Judge:
+    """An endpoint's URL with the name of its model, or `module:function`; RequestError when it is neither."""
+    if name.startswith(("http://", "https://")):
+        if model is None:
+            raise RequestError(f"--judge {name} is an endpoint; say with --judge-model which of its models is asked")
+        return Endpoint(_client(name), model)
+    if model is not None:
+        raise RequestError(f"--judge-model goes with an endpoint, and --judge {name} is none; it begins with http")
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RequestError(
+            f"--judge {name} is no URL, and no function as module:function that can be imported: {error}"
+        ) from error
+    if not callable(found):
+        raise RequestError(f"--judge {name} is no function")
+    return found  # type: ignore[no-any-return]
+
+
+def _client(url: str) -> Any:
+    try:
+        from openai import OpenAI
+    except ImportError as error:
+        raise RequestError(
+            f"a judge behind a URL needs the package openai: pip install 'draftmux[train]' ({error})"
+        ) from error
+    return OpenAI(base_url=url, api_key=os.environ.get("OPENAI_API_KEY", "none"), max_retries=5)
+
+
+def judged(judge: Judge, questions: Sequence[Question]) -> list[float]:
+    """Labels, 0 to 1, of all questions; RequestError for a score that is none."""
+    with ThreadPoolExecutor(getattr(judge, "at_once", 1)) as pool:
+        scores = list(pool.map(judge, questions))
+    for score in scores:
+        if not isinstance(score, int | float) or not math.isfinite(score) or not 0 <= score <= MOST:
+            raise RequestError(f"the judge gave {score!r}; a score is a number from 0 to {MOST:g}")
+    return [score / MOST for score in scores]

@@ -1,0 +1,167 @@
+"""Stage 2: the arbiter learns from whole decodings of its own, by group-relative policy optimisation (2402.03300).
+
+Under `accelerate launch` every process decodes a share of a step's problems, and gradients are added up.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from attrs import frozen
+
+from draftmux.training.checkpoints import resume, save
+from draftmux.verifiers.cospec.grpo import decided, minibatches
+from draftmux.verifiers.cospec.monitors import of_answers, of_rollouts
+from draftmux.verifiers.cospec.policy import divergence, entropy, loss_of
+from draftmux.verifiers.cospec.rollouts import roll_out, watching
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from draftmux.protocols import Task
+    from draftmux.verifiers.cospec.grpo import Decided, Group, Scored
+    from draftmux.verifiers.cospec.mining import Rig
+    from draftmux.verifiers.cospec.network import Network
+    from draftmux.verifiers.cospec.new_network import Studied
+    from draftmux.verifiers.cospec.problems import Problem
+    from draftmux.verifiers.cospec.recipe import ArbiterRecipe, Objective
+
+REFUSE = 2.0  # a threshold that no score reaches
+STEPS = "steps.jsonl"
+
+
+@frozen(eq=False)
+class Setup:
+    """An arbiter, what decodes, the task that says what is right, and who may know how it goes."""
+
+    rig: Rig
+    arbiter: Studied
+    task: Task
+    report: Callable[[int, dict[str, Any]], None]
+
+    @property
+    def layout(self) -> tuple[int, int]:
+        """Window and separator."""
+        return self.arbiter.about.window, self.arbiter.about.separator
+
+    def solved(self, threshold: float, problems: Sequence[Problem]) -> list[bool]:
+        """Which problems are solved with the arbiter at a threshold; above 1 it is the target alone. Every process has
+        decoded a share."""
+        state = Accelerator()
+        own = list(problems)[state.process_index :: state.num_processes]
+        rig, parts = self.rig, watching(self.rig.parts, self.arbiter.arbitration(threshold))[0]
+        results = roll_out(parts, rig.tokenizer, [rig.ask(p.key, p) for p in own], rig.batch)
+        right = {p.key: self.task.solved(rig.text(results[p.key].tokens), p.reference) for p in own}
+        everyone = dict(pair for part in gather_object([right]) for pair in part.items())
+        return [everyone[problem.key] for problem in problems]
+
+
+@frozen(eq=False)
+class Stage:
+    """Stage 2 at work. `networks` are the policy and the reference; `labels` gives figures of held-out labels."""
+
+    setup: Setup
+    recipe: ArbiterRecipe
+    networks: tuple[Network, Network]
+    group: Group
+    objective: Objective
+    accelerator: Accelerator
+    labels: Callable[[], dict[str, Any]]
+
+    @classmethod
+    def of(
+        cls, setup: Setup, recipe: ArbiterRecipe, group: Group, objective: Objective, labels: Callable[[], Any]
+    ) -> Stage:
+        """With the policy as it is now for reference; weights that do not learn are shared."""
+        network = setup.arbiter.network
+        frozen_ones = {id(p): p for p in network.parameters() if not p.requires_grad}
+        reference: Network = copy.deepcopy(network, frozen_ones)
+        accelerator = Accelerator(mixed_precision=recipe.precision)
+        return cls(setup, recipe, (network, reference), group, objective, accelerator, labels)
+
+    @property
+    def trained(self) -> list[torch.nn.Parameter]:
+        """What learns."""
+        return [parameter for parameter in self.networks[0].parameters() if parameter.requires_grad]
+
+    def run(self, learn: Sequence[Problem], held: Sequence[Problem], folder: Path) -> list[dict[str, Any]]:
+        """All looks at held-out problems, one every some steps; it goes on where it was."""
+        folder.mkdir(parents=True, exist_ok=True)
+        optimizer = torch.optim.AdamW(self.trained, lr=self.recipe.rate, weight_decay=0.0)
+        about = {"recipe": self.recipe.kept, "draft": self.setup.arbiter.about.draft_fingerprint}
+        progress = resume(folder, self.networks[0], [optimizer], about)
+        looks: list[dict[str, Any]] = progress.get("looks", [])
+        plain = self.setup.solved(REFUSE, held)
+        main, every, last = self.accelerator.is_main_process, self.recipe.every, self.recipe.steps
+        for number in range(progress.get("step", 0), last):
+            told = self.step(list(learn), number, optimizer)
+            if main:
+                with (folder / STEPS).open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"step": number + 1, **told}) + "\n")
+            if (number + 1) % every == 0 or number + 1 == last:
+                found = of_answers(self.setup.solved(0.5, held), plain)
+                looks.append({**told, "step": number + 1, **found, **self.labels()})
+                if main:
+                    save(folder, self.networks[0], [optimizer], {"step": number + 1, "looks": looks, **about})
+                    self.setup.report(number + 1, looks[-1])
+                if stopped(looks, self.recipe.patience):
+                    break
+        return looks
+
+    def step(self, learn: list[Problem], number: int, optimizer: torch.optim.Optimizer) -> dict[str, float]:
+        """Rollouts of some problems, the same in every run, and one update; figures of both."""
+        recipe, setup, state = self.recipe, self.setup, self.accelerator
+        chosen = random.Random(f"{recipe.seed} {number}").sample(learn, min(recipe.chosen, len(learn)))
+        exploring = setup.arbiter.arbitration(temperature=self.objective.temperature)
+        own = chosen[state.process_index :: state.num_processes]
+        rollouts = self.group.play(setup.rig, own, setup.task, exploring, recipe.seed * 1_000_003 + number)
+        told = of_rollouts(rollouts, self.group, setup.rig.parts.backend.eos_ids)
+        told |= self.update(decided(rollouts, self.objective.mean), self._share(rollouts), optimizer)
+        everyone = gather_object([told])
+        return {name: sum(each[name] for each in everyone) / len(everyone) for name in told}
+
+    def _share(self, rollouts: Sequence[Scored]) -> float:
+        """What this process's mean counts in that of all."""
+        dapo = self.objective.mean == "dapo"
+        own = float(sum(scored.course.decisions for scored in rollouts) if dapo else len(rollouts))
+        return own / max(1.0, sum(gather_object([own])))
+
+    def update(self, blocks: Sequence[Decided], share: float, optimizer: torch.optim.Optimizer) -> dict[str, float]:
+        """One step of the optimizer; figures of it."""
+        state, network, heat = self.accelerator, self.networks[0], self.objective.temperature
+        optimizer.zero_grad(set_to_none=False)
+        loss, drift, spread, count = 0.0, 0.0, 0.0, 0
+        with state.autocast():
+            batches = list(minibatches(blocks, self.networks, self.setup.layout, self.recipe.rows, heat))
+        for batch in batches:
+            with state.autocast():
+                logits = batch.logits(network)
+            own = loss_of(self.objective, batch.decisions, logits) * share
+            state.backward(own)
+            with torch.no_grad():
+                loss += float(own)
+                drift += float(divergence(logits, batch.decisions.reference, heat).sum())
+                spread += float(entropy(logits, heat).sum())
+                count += len(logits)
+        figures = {"loss": loss, "kl": drift / max(1, count), "entropy": spread / max(1, count)}
+        for parameter in self.trained:
+            own_grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            parameter.grad = state.reduce(own_grad, "sum")
+        norm = torch.nn.utils.clip_grad_norm_(self.trained, self.recipe.clip)
+        if not bool(norm.isfinite()):
+            raise FloatingPointError("the gradient is not finite; lower --rate, or train in float32")
+        optimizer.step()
+        return {**figures, "gradient_norm": float(norm)}
+
+
+def stopped(looks: Sequence[dict[str, Any]], patience: int) -> bool:
+    """Whether the last looks were all worse than the target alone."""
+    worse = [look["held_right"] < look["target_right"] for look in looks[-patience:]]
+    return len(worse) == patience and all(worse)
