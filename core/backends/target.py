@@ -130,6 +130,12 @@ class Target:
         beside: Target = own.over(model, taps=taps)
         return beside
 
+    def share(self, other: Target) -> Target:
+        """From now on read and write the sequences of `other`, whose keys and values are of the same shapes; itself.
+        To be called before any pass."""
+        self.runner.cache, self._open = other.runner.cache, other._open  # type: ignore[misc]
+        return self
+
     @property
     def cache(self) -> SlotCache:
         """Keys and values of all open sequences."""

@@ -52,7 +52,6 @@ def train(given: dict[str, Any], report: Any, command: str) -> None:
     """From the command line's values to an arbiter's folder."""
     from draftmux.protocols import Resources
     from draftmux.verifiers.cospec.judge import judge_of
-    from draftmux.verifiers.cospec.learned import draft_model
     from draftmux.verifiers.cospec.mining import Rig
     from draftmux.verifiers.cospec.new_network import studied
     from draftmux.verifiers.cospec.problems import parted, read_problems
@@ -65,11 +64,10 @@ def train(given: dict[str, Any], report: Any, command: str) -> None:
     pipeline, drafter = open_pair(given["pipeline"], given["overrides"])
     parts = pipeline.parts
     resources = Resources(pipeline.tokenizer, parts.backend, pipeline.spec.models, parts.drafters)
-    draft = draft_model(drafter, resources)
     spec = pipeline.spec.drafters[drafter].plugin
     named = pipeline.spec.models[spec.model].source if spec.model else f"its first {spec.layers} layers"
     target: Any = parts.backend
-    arbiter = studied(target.model, draft, (pipeline.spec.models["target"].source, named), resources, recipe)
+    arbiter = studied(target.model, drafter, (pipeline.spec.models["target"].source, named), resources, recipe)
     generation = attrs.evolve(pipeline.spec.generation, temperature=0.0, max_new_tokens=recipe.max_new_tokens)
     rig = Rig(parts, pipeline.tokenizer, generation, recipe.batch)
     source = f"{len(problems)} of {given['problems_file']}, task {given['task']}"

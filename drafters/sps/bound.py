@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import numpy as np
 from attrs import define, field
@@ -42,6 +43,7 @@ class BoundSps(BoundNeural):
 
     carry: None = None
     needs: Needs = field(factory=Needs, init=False)
+    readings: WeakValueDictionary[str, Reading] = field(factory=WeakValueDictionary, init=False)  # by request
 
     @classmethod
     def load(cls, options: Sps, resources: Resources) -> BoundSps:
@@ -53,7 +55,9 @@ class BoundSps(BoundNeural):
     def begin(self, context: Context) -> Reading:
         """Nothing is read yet."""
         self.reader.sweep()
-        return Reading(Law.of(context, self.backend, self.vocabulary, self.options.shape()))
+        reading = Reading(Law.of(context, self.backend, self.vocabulary, self.options.shape()))
+        self.readings[context.request_id] = reading
+        return reading
 
     def observe(self, state: Reading, step: Step) -> None:
         """Nothing to do: committed tokens are in the context."""
@@ -71,17 +75,31 @@ class BoundSps(BoundNeural):
         feeds = []
         for request in requests:
             state, tokens = request.state, request.context.tokens
-            if state.sequence is None:
-                state.sequence = self.reader.open(state)
-            valid = min(common_prefix(state.read, tokens), len(tokens) - 1)
-            state.sequence.length = valid
-            if len(tokens) - valid > CHUNK:
-                target.fill(state.sequence, tokens[valid:-1])
+            pending = tokens[self._valid(state, tokens[:-1]) :]
+            if len(pending) > CHUNK:
+                target.fill(state.sequence, pending[:-1])
             feeds.append(Feed.run(tokens[state.sequence.length :], state.sequence.length))
         found = target.forward([r.state.sequence for r in requests], feeds)
         for request in requests:
             request.state.sequence.length, request.state.read = len(request.context.tokens), request.context.tokens
         return [scores.last() for scores in found]
+
+    def whole(self, request_id: str, tokens: NDArray[np.int64]) -> SlotSequence:
+        """A request's row with all its tokens, and nothing behind them: what is written there is not taken for read."""
+        state = self.readings[request_id]
+        pending = tokens[self._valid(state, tokens) :]
+        assert state.sequence is not None
+        if len(pending):
+            self.reader.target.fill(state.sequence, pending)
+        state.read = tokens
+        return state.sequence
+
+    def _valid(self, state: Reading, tokens: NDArray[np.int64]) -> int:
+        """How many tokens of a sequence are in its row, which is cut to them."""
+        if state.sequence is None:
+            state.sequence = self.reader.open(state)
+        state.sequence.length = common_prefix(state.read, tokens)
+        return state.sequence.length
 
     def extend(self, requests: Sequence[DraftRequest], feeds: Sequence[Feed]) -> list[Scores]:
         """One pass over drafted nodes. Those of a chain stand where they would if they were committed: they count."""

@@ -27,7 +27,7 @@ FORMAT = 1
 class About:
     """What an arbiter is for. `separator`: the id between its segments; `window`: tokens of context that it reads at
     most; `features`: names of the numbers that it reads beside its states; `threshold`: the score that was best on
-    validation."""
+    validation; `segment_only_lora`: whether the context is read by the draft model as it is."""
 
     separator: int
     window: int
@@ -38,6 +38,7 @@ class About:
     target_fingerprint: str
     draft: str
     draft_fingerprint: str
+    segment_only_lora: bool = False
     metrics: Mapping[str, Any] = field(factory=dict)
     origin: Mapping[str, Any] = field(factory=dict)
     format: int = FORMAT

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from attrs import frozen
 
 from draftmux.verifiers.cospec.arbitration import Arbiter
-from draftmux.verifiers.cospec.window import Ask, Window
+from draftmux.verifiers.cospec.window import Ask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +28,9 @@ class Divergence(Arbiter):
 
     window: WindowReader
 
-    def begin(self, context: Context) -> Window:
+    def begin(self, context: Context) -> Any:
         """Nothing is read yet."""
-        return Window()
+        return self.window.begin(context)
 
     @torch.inference_mode()
     def scores(self, blocks: Sequence[Block]) -> list[list[float]]:

@@ -13,9 +13,10 @@ from draftmux.models.adapters import adapt, own_copy, read_adapter
 from draftmux.models.fingerprint import refuse_other
 from draftmux.verifiers.cospec.arbitration import Arbiter
 from draftmux.verifiers.cospec.checkpoint import About, read_about, read_head
+from draftmux.verifiers.cospec.draft_rows import DraftRows
 from draftmux.verifiers.cospec.features import features
-from draftmux.verifiers.cospec.layout import drafted_rows, segment
-from draftmux.verifiers.cospec.window import CHUNK, Ask, Window, WindowReader
+from draftmux.verifiers.cospec.layout import drafted_rows, segment, size
+from draftmux.verifiers.cospec.window import CHUNK, Ask, WindowReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,8 @@ def load_arbiter(options: CospecArbiter, resources: Resources) -> LearnedArbiter
     refuse_other(f"arbiter '{source}'", {"target": about.draft, "target_fingerprint": about.draft_fingerprint}, draft)
     model = own_copy(draft)
     adapt(model, read_adapter(source), f"the model of drafter '{options.draft}'")
-    return over(headless(model), read_head(source, about, options.revision), about, resources)
+    head = read_head(source, about, options.revision)
+    return over(headless(model), head, about, resources, resources.drafters[options.draft])
 
 
 def draft_model(name: str, resources: Resources) -> Any:
@@ -65,42 +67,50 @@ def headless(model: Any) -> Any:
     return model
 
 
-def over(model: Any, head: nn.Module, about: About, resources: Resources) -> LearnedArbiter:
-    """At work on the target's backend."""
+def over(model: Any, head: nn.Module, about: About, resources: Resources, drafter: Any) -> LearnedArbiter:
+    """At work on the target's backend, beside the drafter whose model it adapts."""
     target = host_of(resources.backend, "cospec-arbiter")(model, self_check=False)
     if target.hidden_size != about.hidden_size:
         raise ModelError(
             f"the arbiter's head reads {about.hidden_size} numbers a state; its model gives {target.hidden_size}"
         )
-    reader = Reader.over(target, CHUNK + len(segment([0] * BLOCK, [0] * BLOCK, 0)))
-    return LearnedArbiter(
-        WindowReader(reader, about.window), head.to(target.device), about.separator, bool(about.features)
+    rows = size(BLOCK)
+    reader = (
+        DraftRows.over(target, drafter, rows)
+        if about.segment_only_lora
+        else WindowReader(Reader.over(target, CHUNK + rows), about.window)
     )
+    return LearnedArbiter(reader, head.to(target.device), about.separator, bool(about.features))
 
 
 @frozen(eq=False)
 class LearnedArbiter(Arbiter):
     """Backbone and head."""
 
-    window: WindowReader
+    reader: WindowReader | DraftRows
     head: Head | Any
     separator: int
     reads_features: bool
     temperature: float = 1.0
 
-    def begin(self, context: Context) -> Window:
-        """Nothing is read yet."""
-        return Window()
+    def begin(self, context: Context) -> Any:
+        """The reader's."""
+        return self.reader.begin(context)
 
     def scores(self, blocks: Sequence[Block]) -> list[list[float]]:
-        """`sigmoid(logit / temperature)`. A block with an id that the model has no embedding for is refused: all 0."""
-        size = self.window.target.vocab_size
-        readable = [max(*block.drafted, *block.verified, block.request.context.tokens.max()) < size for block in blocks]
+        """`sigmoid(logit / temperature)`. A block with an id that the model has no embedding for, or beyond its
+        positions, is refused: all 0."""
+        readable = [self._readable(block) for block in blocks]
         judged = iter(self.logits([block for block, able in zip(blocks, readable, strict=True) if able]))
         return [
             (next(judged) / self.temperature).sigmoid().tolist() if able else [0.0] * len(block.verified)
             for block, able in zip(blocks, readable, strict=True)
         ]
+
+    def _readable(self, block: Block) -> bool:
+        tokens = block.request.context.tokens
+        known = max(*block.drafted, *block.verified, tokens.max()) < self.reader.target.vocab_size
+        return known and self.reader.fits(len(tokens), size(len(block.verified)))
 
     @torch.inference_mode()
     def logits(self, blocks: Sequence[Block]) -> list[Tensor]:
@@ -112,8 +122,9 @@ class LearnedArbiter(Arbiter):
             for b in blocks
         ]
         found = []
-        for block, rows in zip(blocks, self.window.read(asks), strict=True):
-            states = rows[drafted_rows(1, len(block.verified))]  # behind the last token of context and a separator
+        for block, rows in zip(blocks, self.reader.read(asks), strict=True):
+            drafted = len(block.verified)
+            states = rows[-size(drafted) :][drafted_rows(0, drafted)]
             logits = self.head(states, features(block) if self.reads_features else None)
             if not bool(logits.isfinite().all()):
                 raise PluginError("the arbiter gave a logit that is no number; its weights overflow, or are damaged")

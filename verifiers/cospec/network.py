@@ -12,10 +12,11 @@ import torch
 from attrs import frozen
 from torch import nn
 
+from draftmux.models.adapters import Adapted
 from draftmux.verifiers.cospec.layout import drafted_rows, segment, size, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -75,11 +76,18 @@ class Batch:
 
 
 class Network(nn.Module):
-    """Backbone without output layer, and head. `backbone` is a transformers model that gives its last normed states."""
+    """Backbone without output layer, and head. `backbone` is a transformers model that gives its last normed states.
 
-    def __init__(self, backbone: Any, head: Head) -> None:
+    With `segment_only_lora` its adapter, ours or PEFT's, sees nothing of the context: there it adds nothing.
+    """
+
+    def __init__(self, backbone: Any, head: Head, segment_only_lora: bool = False) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
+        self._behind: Tensor | None = None  # (B, L, 1), 1 from the first separator on
+        if segment_only_lora:
+            for first in _first_of_adapters(backbone):
+                first.register_forward_pre_hook(self._blind)
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits `(B, K)`."""
@@ -88,8 +96,23 @@ class Network(nn.Module):
     def states(self, batch: Batch) -> Tensor:
         """`(B, K, d)` at the drafted tokens."""
         dtype = self.backbone.dtype
+        places = torch.arange(batch.ids.shape[1], device=batch.ids.device)
+        self._behind = (places >= batch.rows[:, :1] - 1)[..., None].to(dtype)
         blind = torch.zeros((), dtype=dtype, device=batch.mask.device).masked_fill(~batch.mask, torch.finfo(dtype).min)
         found = self.backbone(
             input_ids=batch.ids, position_ids=batch.positions, attention_mask=blind, use_cache=False
         ).logits  # (B, L, d)
+        self._behind = None
         return found.gather(1, batch.rows[..., None].expand(-1, -1, found.shape[-1]))  # type: ignore[no-any-return]
+
+    def _blind(self, module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
+        return None if self._behind is None else (inputs[0] * self._behind.to(inputs[0].dtype),)
+
+
+def _first_of_adapters(backbone: Any) -> Iterator[nn.Module]:
+    """The first of the two layers of every adapted layer."""
+    for name, module in backbone.named_modules():
+        if isinstance(module, Adapted):
+            yield module.down
+        elif name.split(".")[-2:-1] == ["lora_A"]:
+            yield module

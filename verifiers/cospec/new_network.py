@@ -14,13 +14,15 @@ from draftmux.verifiers.cospec.arbitration import BoundArbitration
 from draftmux.verifiers.cospec.checkpoint import About
 from draftmux.verifiers.cospec.features import NAMES
 from draftmux.verifiers.cospec.head import Head
-from draftmux.verifiers.cospec.learned import LearnedArbiter, headless, over
+from draftmux.verifiers.cospec.learned import LearnedArbiter, draft_model, headless, over
 from draftmux.verifiers.cospec.network import Network
 from draftmux.verifiers.cospec.verifier import CospecArbiter
 
 if TYPE_CHECKING:
     from draftmux.protocols import Resources
     from draftmux.verifiers.cospec.recipe import ArbiterRecipe
+
+ALL = 1 << 30  # tokens of a window that is never cut
 
 
 @frozen(eq=False)
@@ -37,9 +39,9 @@ class Studied:
         """A verifier of it; its scores are tempered."""
         options = CospecArbiter(arbiter="", draft="", threshold=threshold)
         judge = LearnedArbiter(
-            self.working.window, self.working.head, self.working.separator, self.working.reads_features, temperature
+            self.working.reader, self.working.head, self.working.separator, self.working.reads_features, temperature
         )
-        return BoundArbitration(options, judge, self.working.window.target.eos_ids)
+        return BoundArbitration(options, judge, self.working.reader.target.eos_ids)
 
 
 def shared_copy(model: Any) -> Any:
@@ -59,15 +61,17 @@ def new_network(draft: Any, recipe: ArbiterRecipe) -> tuple[Network, Any]:
     backbone = headless(shared_copy(draft))
     adapted: Any = get_peft_model(backbone, lora)
     size = int(draft.config.get_text_config(decoder=True).hidden_size)
-    return Network(adapted.base_model.model, Head(size, len(NAMES) if recipe.features else 0)), adapted
+    head = Head(size, len(NAMES) if recipe.features else 0)
+    return Network(adapted.base_model.model, head, recipe.segment_only_lora), adapted
 
 
-def studied(target: Any, draft: Any, names: tuple[str, str], resources: Resources, recipe: ArbiterRecipe) -> Studied:
-    """A new arbiter for a target and a draft model (with their `names`) on the target's backend."""
+def studied(target: Any, drafter: str, names: tuple[str, str], resources: Resources, recipe: ArbiterRecipe) -> Studied:
+    """A new arbiter for a target and a drafter's model (with their `names`) on the target's backend."""
+    draft = draft_model(drafter, resources)
     network, adapted = new_network(draft, recipe)
     about = About(
         separator=min(resources.backend.eos_ids, default=0) if resources.backend else 0,
-        window=recipe.window,
+        window=ALL if recipe.segment_only_lora else recipe.window,
         hidden_size=network.head.norm.normalized_shape[0],
         features=NAMES if recipe.features else (),
         threshold=0.5,
@@ -75,5 +79,8 @@ def studied(target: Any, draft: Any, names: tuple[str, str], resources: Resource
         target_fingerprint=fingerprint(target),
         draft=names[1],
         draft_fingerprint=fingerprint(draft),
+        segment_only_lora=recipe.segment_only_lora,
     )
-    return Studied(network, adapted, about, over(network.backbone, network.head, about, resources))
+    return Studied(
+        network, adapted, about, over(network.backbone, network.head, about, resources, resources.drafters[drafter])
+    )

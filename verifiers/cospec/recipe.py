@@ -25,6 +25,11 @@ class ArbiterRecipe:
     features: bool = option("let it read log-probabilities, entropy and rank beside its states", default=True)
     rank: int = option("of the LoRA", default=32, minimum=1)
     alpha: int = option("of the LoRA: its product is multiplied by alpha / rank", default=64, minimum=1)
+    segment_only_lora: bool = option(
+        "adapt what stands behind the context alone: the arbiter then reads the draft model's own keys and values of "
+        "the context, all of it, whatever `window` says",
+        default=False,
+    )
     mismatches: int = option("mismatches of a problem that are labelled, at most", default=4, minimum=1)
     rows: int = option("blocks of a batch", default=64, minimum=1)
     warmup_steps: int = option("optimizer steps of stage 1; 0 leaves it out", default=1000, minimum=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import define, frozen
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from draftmux.backends.beside import Reader
     from draftmux.backends.target import SlotSequence, Target
+    from draftmux.types import Context
 
 CHUNK = 16  # unread tokens up to which all sequences read in one common pass
 SLACK = 256  # tokens by which a window may grow before it is read anew
@@ -32,9 +33,9 @@ class Window:
 
 @frozen(eq=False)
 class Ask:
-    """`tokens (T,)` of a sequence, and `behind (n,)`, what is read after them."""
+    """`tokens (T,)` of a sequence, and `behind (n,)`, what is read after them; `state` is what a reader began with."""
 
-    window: Window
+    state: Any
     tokens: NDArray[np.int64]
     behind: NDArray[np.int64]
     two_way: bool  # whether all of `behind` but the first sees everything
@@ -47,6 +48,14 @@ class WindowReader:
     reader: Reader
     size: int
 
+    def begin(self, context: Context) -> Window:
+        """Nothing is read yet."""
+        return Window()
+
+    def fits(self, tokens: int, behind: int) -> bool:
+        """Always: a window is cut to what the model has positions for."""
+        return True
+
     @property
     def target(self) -> Target:
         """The model."""
@@ -56,18 +65,18 @@ class WindowReader:
         """Results `(1+n, V)` of a pass, of the last token and of those behind it; only the former is remembered."""
         self.reader.sweep()
         feeds = [self._feed(ask) for ask in asks]
-        sequences = [ask.window.sequence for ask in asks]
+        sequences = [ask.state.sequence for ask in asks]
         found = self.target.forward([s for s in sequences if s is not None], feeds)
         rows = []
         for ask, feed, scores in zip(asks, feeds, found, strict=True):
-            assert ask.window.sequence is not None
-            ask.window.sequence.length = feed.end - len(ask.behind)
+            assert ask.state.sequence is not None
+            ask.state.sequence.length = feed.end - len(ask.behind)
             rows.append(scores.logits[-1 - len(ask.behind) :])
         return rows
 
     def _feed(self, ask: Ask) -> Feed:
         """What is unread, and what is behind it."""
-        own, total = ask.window, len(ask.tokens)
+        own, total = ask.state, len(ask.tokens)
         if own.sequence is None:
             own.sequence = self.reader.open(own)
             own.start = max(0, total - self._most(ask))

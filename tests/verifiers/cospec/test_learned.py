@@ -12,6 +12,7 @@ import torch
 from attrs import evolve
 from safetensors.torch import load_file, save_file
 
+from draftmux.drafters.sps.bound import BoundSps
 from draftmux.errors import ModelError, PluginError
 from draftmux.generation import Generation
 from draftmux.models.adapters import adapt, own_copy, read_adapter
@@ -29,11 +30,11 @@ from draftmux.verifiers.cospec.verifier import CospecArbiter
 ASKS = [Ask((1, i, 3), Generation(max_new_tokens=40 - 6 * i, ignore_eos=True), f"r{i}") for i in range(3)]
 
 
-def network(pair: Any) -> Network:
+def network(pair: Any, segment_only_lora: bool = False) -> Network:
     """The same arbiter as it is trained."""
     model = own_copy(pair.drafter.reader.target.model)
     adapt(model, read_adapter(pair.folder), "it")
-    return Network(headless(model), pair.bound().judge.head)
+    return Network(headless(model), pair.bound().judge.head, segment_only_lora)
 
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sample, torch.Tensor]]:
@@ -44,7 +45,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sample, torch.Tensor]
     def noted(self: LearnedArbiter, blocks: Any) -> Any:
         found = logits(self, blocks)
         for block, each in zip(blocks, found, strict=True):
-            context = block.request.context.tokens[block.state.start :]
+            context = block.request.context.tokens[getattr(block.state, "start", 0) :]
             numbers = features(block).numpy()
             seen.append((Sample(context.copy(), block.drafted, block.verified, numbers), each))
         return found
@@ -76,6 +77,49 @@ def test_kept_rows_give_what_whole_blocks_give(
     agree(seen, network(ours))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_draft_models_own_rows_give_what_whole_blocks_give(
+    pair: Any, monkeypatch: pytest.MonkeyPatch, backend: str, batch: int
+) -> None:
+    """Adapted behind the context alone. The drafts are those that they were: nothing stays in the drafter's rows."""
+    ours, seen = pair(backend, window=1 << 30, segment_only_lora=True), watched(monkeypatch)
+    verifier = ours.bound()
+    assert verifier.judge.reader.target.cache is ours.drafter.reader.target.cache
+    found = serve(assemble(ours.target, {"draft": ours.drafter}, verifier=verifier), ASKS, batch)
+    told = found["r0"].finished.metrics.verifier
+    assert len(seen) > 10 and 0 < told["kept"] < told["decisions"]
+    agree(seen, network(ours, segment_only_lora=True))
+    with pytest.raises(AssertionError):  # an adapter that is active everywhere would be seen
+        agree(seen, network(ours))
+    refusing = ours.bound(threshold=1.5, basis="coupled")
+    passes = [
+        serve(assemble(ours.target, {"draft": ours.drafter}, **more), ASKS, batch)["r0"].finished.metrics.steps
+        for more in ({}, {"verifier": refusing})
+    ]
+    assert passes[0] == passes[1]
+
+
+def test_a_row_that_is_taken_for_read_would_be_seen(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted fault: segments stay in the drafter's rows as if they were its drafts."""
+    whole = BoundSps.whole
+
+    def stays(self: Any, request_id: str, tokens: Any) -> Any:
+        before = self.readings[request_id].read
+        found = whole(self, request_id, tokens)
+        self.readings[request_id].read = before
+        return found
+
+    monkeypatch.setattr(BoundSps, "whole", stays)
+    ours = pair(window=1 << 30, segment_only_lora=True)
+    refusing = ours.bound(threshold=1.5, basis="coupled")
+    passes = [
+        serve(assemble(ours.target, {"draft": ours.drafter}, **more), ASKS)["r0"].finished.metrics.steps
+        for more in ({}, {"verifier": refusing})
+    ]
+    assert passes[0] < passes[1]
+
+
 def crooked(context: int, drafted: int) -> Any:
     return np.tri(context + layout.size(drafted), dtype=np.bool_)
 
@@ -89,11 +133,11 @@ def test_planted_faults_of_the_window_are_caught(pair: Any, monkeypatch: pytest.
             def stays(self: Any, asks: Any, read: Any = read) -> Any:
                 found = read(self, asks)
                 for ask in asks:
-                    ask.window.sequence.length += 1
+                    ask.state.sequence.length += 1
                 return found
 
             def blind(self: Any, asks: Any, read: Any = read) -> Any:
-                return read(self, [window.Ask(a.window, a.tokens, a.behind, two_way=False) for a in asks])
+                return read(self, [window.Ask(a.state, a.tokens, a.behind, two_way=False) for a in asks])
 
             patch.setattr(window.WindowReader, "read", stays if fault == "rows stay" else blind)
             ours, seen = pair(), watched(patch)
@@ -216,7 +260,7 @@ def test_a_drafter_without_a_model_is_refused(pair: Any) -> None:
 def test_tokens_that_the_draft_model_does_not_know_are_refused(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = pair()
     verifier = ours.bound(threshold=0.0)
-    monkeypatch.setattr(type(verifier.judge.window.target), "vocab_size", property(lambda self: 1))
+    monkeypatch.setattr(type(verifier.judge.reader.target), "vocab_size", property(lambda self: 1))
     assert learned.LearnedArbiter.scores(verifier.judge, []) == []
     blocks = [type("B", (), {"drafted": (5,), "verified": (6,), "request": None})()]
     blocks[0].request = type("R", (), {"context": type("C", (), {"tokens": np.array([3])})()})()

@@ -19,12 +19,13 @@ from attrs import frozen
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from draftmux_arbiter_lab.problems import DRAFT, TARGET, problems
+from draftmux_arbiter_lab.problems import DRAFT, EVEN, TARGET, problems
 
 CHARACTERS = string.digits + string.ascii_lowercase + "+*=#, \n"
 PAD, END = "<pad>", "<end>"
 TEMPLATE = "{% for message in messages %}{% if message.role == 'user' %}{{ message.content }}\n{% endif %}{% endfor %}"
 POSITIONS = 256
+TRIED = 10**6 - 1  # seed of problems that show how far training is
 
 
 @frozen
@@ -39,7 +40,7 @@ class Plan:
     seed: int
 
 
-PLANS = {"target": Plan(TARGET, 4, 192, 6, 3000, 1), "draft": Plan(DRAFT, 2, 128, 4, 3000, 2)}
+PLANS = {"target": Plan(TARGET, 4, 192, 6, 3200, 1), "draft": Plan(DRAFT, 2, 128, 4, 3200, 2)}
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -85,6 +86,22 @@ def batch(plan: Plan, step: int, size: int, ids: dict[str, int]) -> tuple[torch.
     return padded, torch.tensor([row + [-100] * (width - len(row)) for row in labels])
 
 
+@torch.no_grad()
+def known(learned: LlamaForCausalLM, ids: dict[str, int], count: int = 150) -> dict[str, float]:
+    """Share of steps done right, by operation, and of whole problems, by family; after right steps, of new problems."""
+    found: dict[str, list[bool]] = {}
+    for each in problems(count, TRIED, EVEN):
+        question = [ids[character] for character in each.question + "\n"]
+        wanted = [ids[character] for character in each.solution]
+        said = learned(input_ids=torch.tensor([question + wanted])).logits[0, len(question) - 1 : -1].argmax(-1)
+        right, at = [a == b for a, b in zip(said.tolist(), wanted, strict=True)], 0
+        for operation, line in zip(each.operations, each.solution.split("\n"), strict=False):
+            found.setdefault(f"{each.family} {operation}", []).append(all(right[at : at + len(line)]))
+            at += len(line) + 1
+        found.setdefault(each.family, []).append(all(right))
+    return {name: round(sum(each) / len(each), 3) for name, each in sorted(found.items())}
+
+
 def train(name: str, plan: Plan, folder: Path, size: int, rate: float) -> None:
     """One model, written to its folder."""
     characters = tokenizer()
@@ -105,7 +122,8 @@ def train(name: str, plan: Plan, folder: Path, size: int, rate: float) -> None:
         running += float(loss.detach())
         if (step + 1) % 200 == 0:
             seconds = time.perf_counter() - started
-            click.echo(json.dumps({"model": name, "step": step + 1, "loss": running / 200, "seconds": seconds}))
+            figures = {"loss": running / 200, "seconds": seconds, **known(learned, ids)}
+            click.echo(json.dumps({"model": name, "step": step + 1, **figures}))
             running = 0.0
     learned.to(torch.bfloat16).save_pretrained(folder)
     characters.save_pretrained(folder)
@@ -114,7 +132,7 @@ def train(name: str, plan: Plan, folder: Path, size: int, rate: float) -> None:
 @click.command()
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True)
 @click.option("--only", type=click.Choice(sorted(PLANS)))
-@click.option("--size", type=int, default=64, show_default=True, help="Problems of a batch.")
+@click.option("--size", type=int, default=32, show_default=True, help="Problems of a batch.")
 @click.option("--rate", type=float, default=2e-3, show_default=True)
 @click.option("--threads", type=int, default=2, show_default=True)
 def main(out: Path, only: str | None, size: int, rate: float, threads: int) -> None:
