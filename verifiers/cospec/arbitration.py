@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from draftmux.options import option
 from draftmux.protocols import VerifyRequest
@@ -25,7 +24,9 @@ if TYPE_CHECKING:
 
 
 class Arbiter(ABC):
-    """Judges drafted tokens that are not the target's."""
+    """Judges drafted tokens that are not the target's. `threshold`: where it would draw the line itself."""
+
+    threshold: float = 0.5
 
     def begin(self, context: Context) -> Any:
         """State for one sequence; by default none."""
@@ -59,7 +60,7 @@ class Arbitration(BaseVerifier):
     lossless: ClassVar[bool] = False
     accepts: ClassVar[Accepts] = Accepts(tree=False)
 
-    threshold: float = option(
+    threshold: float | None = option(
         "score from which a drafted token is kept against the target; above 1 none is", default=0.5, minimum=0
     )
     basis: str = option(
@@ -83,7 +84,9 @@ class Arbitration(BaseVerifier):
     def bind(self, resources: Resources) -> Verifier:  # type: ignore[override]
         """With its arbiter."""
         ends = frozenset() if resources.backend is None else resources.backend.eos_ids
-        return BoundArbitration(self, self.judge(resources), ends)
+        judge = self.judge(resources)
+        own = self if self.threshold is not None else evolve(self, threshold=judge.threshold)
+        return BoundArbitration(own, judge, ends)
 
     def accept(self, context: Context, draft: Draft, scores: Scores, sampler: Sampler) -> Acceptance:
         """Only when bound."""
@@ -136,17 +139,18 @@ class BoundArbitration:
         """Counts of a request, and the seconds that its share of the arbiter's passes took."""
         return {**{name: float(count) for name, count in state.tally.counts.items()}, "seconds": state.seconds}
 
+    def above(self, block: Block, node: int, score: float) -> bool:
+        """Whether a score reaches the threshold."""
+        assert self.options.threshold is not None
+        return score >= self.options.threshold
+
     def _walk(self, request: VerifyRequest) -> Walk:
         options, sampler, state = self.options, request.sampler, request.state
         basis = Picks(sampler) if sampler.rule.greedy or options.basis == "coupled" else Residuals(sampler)
         ends = frozenset() if options.allow_eos_override else request.context.generation.end_ids(self.eos_ids)
         limits = Limits(ends, options.max_overrides_per_block, options.max_consecutive_overrides)
-        keep = self.keep or partial(_above, options.threshold)
+        keep = self.keep or self.above
         return Walker(request, basis, Rules(limits, keep, options.rescore), state.tally, state.own).walk()
-
-
-def _above(threshold: float, block: Block, node: int, score: float) -> bool:
-    return score >= threshold
 
 
 def _advance(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 
 from draftmux.backends.beside import Reader, host_of
 from draftmux.errors import ModelError, PluginError
@@ -45,7 +45,8 @@ def load_arbiter(options: CospecArbiter, resources: Resources) -> LearnedArbiter
     model = own_copy(draft)
     adapt(model, read_adapter(source), f"the model of drafter '{options.draft}'")
     head = read_head(source, about, options.revision)
-    return over(headless(model), head, about, resources, resources.drafters[options.draft])
+    found = over(headless(model), head, about, resources, resources.drafters[options.draft])
+    return evolve(found, threshold=about.threshold)
 
 
 def draft_model(name: str, resources: Resources) -> Any:
@@ -92,6 +93,7 @@ class LearnedArbiter(Arbiter):
     separator: int
     reads_features: bool
     temperature: float = 1.0
+    threshold: float = 0.5
 
     def begin(self, context: Context) -> Any:
         """The reader's."""

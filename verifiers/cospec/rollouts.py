@@ -132,7 +132,7 @@ class Watching:
             self._judged[block.request.context.request_id] = block
             course.consulted.append(Consulted(sample_of(block)))
         last = course.consulted[-1]
-        kept = _drawn(block, node, score) if self.explore else score >= self.inner.options.threshold
+        kept = _drawn(block, node, score) if self.explore else self.inner.above(block, node, score)
         last.places.append(node)
         last.kept.append(kept)
         return kept

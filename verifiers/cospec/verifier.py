@@ -21,6 +21,12 @@ class CospecArbiter(Arbitration):
     Source: CoSpec. Where the paper is silent, layout and head follow public code of its first author.
     """
 
+    threshold: float | None = option(
+        "score from which a drafted token is kept against the target; above 1 none is; by default the one that was "
+        "best on the problems that training held out",
+        default=None,
+        minimum=0,
+    )
     arbiter: str = option("folder, `package:NAME/PATH` or hub id of what `draftmux train arbiter` has written")
     draft: str = option("name of the drafter `sps` whose model the arbiter adapts; weights are shared")
     revision: str | None = option("of an arbiter on the hub", default=None)

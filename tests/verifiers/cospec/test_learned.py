@@ -184,6 +184,11 @@ def test_padding_changes_nothing(pair: Any) -> None:
         assert float((together[i, : i + 1] - alone).abs().max()) < 1e-12
 
 
+def test_the_line_is_where_training_drew_it_unless_told(pair: Any) -> None:
+    ours = pair(threshold=0.62)
+    assert (ours.bound().options.threshold, ours.bound(threshold=0.3).options.threshold) == (0.62, 0.3)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_refusing_all_is_lossless(pair: Any, temperature: float, batch: int) -> None:
