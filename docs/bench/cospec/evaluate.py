@@ -122,12 +122,15 @@ class Bench:
 @click.argument("problems", type=click.Path(exists=True, path_type=Path))
 @click.option("--task", required=True)
 @click.option("--arbiter", "arbiters", multiple=True, metavar="NAME=FOLDER")
+@click.option("--threshold", "thresholds", type=float, multiple=True, help="Arbiters at it too. Repeatable.")
 @click.option("--validation", type=int, default=500, show_default=True)
 @click.option("--limit", type=int, help="Problems for figures, at most.")
 @click.option("--json", "out", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--batch", type=int, default=64, expose_value=True, show_default=True)
 @click.option("--threads", type=int, expose_value=False, callback=lambda _, __, value: value and set_num_threads(value))
-def main(path: str, problems: Path, task: str, arbiters: tuple[str, ...], **more: Any) -> None:
+def main(
+    path: str, problems: Path, task: str, arbiters: tuple[str, ...], thresholds: tuple[float, ...], **more: Any
+) -> None:
     """Print a table; write all figures."""
     known = read_problems(problems)
     validation, test = known[: more["validation"]], known[more["validation"] :][: more["limit"]]
@@ -141,6 +144,7 @@ def main(path: str, problems: Path, task: str, arbiters: tuple[str, ...], **more
     for name, _, folder in (each.partition("=") for each in arbiters):
         how = ("verifier.use=cospec-arbiter", f"verifier.arbiter={folder}", f"verifier.draft={bench.drafter}")
         systems[name] = bench.system(how)
+        systems |= {f"{name} at {each}": bench.system((*how, f"verifier.threshold={each}")) for each in thresholds}
         trial = bench.system(how)  # at what rate it keeps mismatches is looked up on other problems
         bench.play({"": trial}, validation, random.Random(0))
         rate = trial.told.get("kept", 0.0) / max(1.0, trial.told.get("decisions", 0.0))
@@ -176,6 +180,7 @@ def of(tally: Tally, systems: dict[str, Tally]) -> dict[str, Any]:
         "speed": systems[TARGET].seconds / tally.seconds * tally.tokens / max(1, systems[TARGET].tokens),
         "kept": tally.told.get("kept", 0.0) / decisions if decisions else None,
         "arbiter_seconds": tally.told.get("seconds", 0.0) / tally.seconds,
+        "asked": tally.told.get("asked", 0.0) / max(1.0, tally.told.get("blocks", 0.0)),
     }
 
 

@@ -25,6 +25,8 @@ from draftmux.verifiers.cospec.checkpoint import CONFIG, HEAD
 from draftmux.verifiers.cospec.features import NAMES, features
 from draftmux.verifiers.cospec.learned import LearnedArbiter, headless
 from draftmux.verifiers.cospec.network import Batch, Network, Sample
+from draftmux.verifiers.cospec.new_network import studied
+from draftmux.verifiers.cospec.recipe import ArbiterRecipe
 from draftmux.verifiers.cospec.verifier import CospecArbiter
 
 ASKS = [Ask((1, i, 3), Generation(max_new_tokens=40 - 6 * i, ignore_eos=True), f"r{i}") for i in range(3)]
@@ -54,10 +56,10 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sample, torch.Tensor]
     return seen
 
 
-def agree(seen: list[tuple[Sample, torch.Tensor]], trained: Network) -> None:
+def agree(seen: list[tuple[Sample, torch.Tensor]], trained: Network, separator: int = 39) -> None:
     with torch.no_grad():
         for sample, found in seen:
-            whole = trained(Batch.of([sample], 10_000, 39))[0]
+            whole = trained(Batch.of([sample], 10_000, separator))[0]
             assert float((whole - found).abs().max()) < 1e-12
 
 
@@ -270,3 +272,21 @@ def test_tokens_that_the_draft_model_does_not_know_are_refused(pair: Any, monkey
     blocks = [type("B", (), {"drafted": (5,), "verified": (6,), "request": None})()]
     blocks[0].request = type("R", (), {"context": type("C", (), {"tokens": np.array([3])})()})()
     assert verifier.judge.scores(blocks) == [[0.0]] and len(NAMES) == 5
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft asks transformers
+@pytest.mark.parametrize("segment_only", [False, True])
+def test_what_learns_is_what_decides(pair: Any, monkeypatch: pytest.MonkeyPatch, segment_only: bool) -> None:
+    """PEFT's layers, as they are trained, give the logits that the engine acted on."""
+    pytest.importorskip("peft")
+    ours, seen = pair("transformers"), watched(monkeypatch)
+    recipe = ArbiterRecipe(rank=2, segment_only_lora=segment_only)
+    made = studied(ours.target.model, "draft", ("", ""), ours.resources, recipe)
+    made.network.double()
+    with torch.no_grad():
+        for parameter in made.network.parameters():
+            if parameter.requires_grad:
+                parameter.normal_(std=0.3)
+    serve(assemble(ours.target, {"draft": ours.drafter}, verifier=made.arbitration()), ASKS, 3)
+    assert len(seen) > 10
+    agree(seen, made.network, made.about.separator)
