@@ -37,14 +37,17 @@ def open_pair(path: str, overrides: tuple[str, ...]) -> tuple[Pipeline, str]:
     from draftmux.config.load import read_pipeline
     from draftmux.pipeline import load
 
-    drafters = read_pipeline(path, overrides).drafters
-    if len(drafters) != 1 or any(spec.use != "sps" for spec in drafters.values()):
+    spec = read_pipeline(path, overrides)
+    drafters = spec.drafters
+    if len(drafters) != 1 or any(each.use != "sps" for each in drafters.values()):
         raise RequestError(
             f"{path}: an arbiter is trained with one drafter, `use: sps`; this pipeline has "
-            f"{', '.join(f'{name} ({spec.use})' for name, spec in drafters.items()) or 'none'}"
+            f"{', '.join(f'{name} ({each.use})' for name, each in drafters.items()) or 'none'}"
         )
     [name] = drafters
-    fixed = ("backend.use=transformers", "verifier.use=exact-match", "router.use=fixed", f"router.drafter={name}")
+    fixed = ["verifier={use: exact-match}", f"router={{use: fixed, drafter: {name}}}"]
+    if spec.backend.use != "transformers":
+        fixed.append("backend={use: transformers}")
     return load(path, [*overrides, *fixed]), name
 
 

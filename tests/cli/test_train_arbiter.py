@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +123,47 @@ def test_faults_are_said_in_a_line(pair: Path, problems: Path, tmp_path: Path, c
     other.write_text(f"models: {{target: {{source: '{model}'}}}}\ndrafters: {{copy: {{use: pld}}}}\n", "utf-8")
     refused = command("train", "arbiter", "--pipeline", str(other), "--task", "exact-string", *flags, code=1)
     assert "use: sps" in refused.output and module.REFUSE > 1
+
+
+def test_a_pipeline_that_has_an_arbiter_already_is_trained_without_it(pair: Path, tmp_path: Path) -> None:
+    from draftmux.cli.train_arbiter import open_pair
+
+    path = tmp_path / "again.yaml"
+    more = "verifier: {use: cospec-arbiter, arbiter: ./nowhere, draft: draft}\nlossless: false\n"
+    path.write_text(pair.read_text("utf-8") + more + "backend: {use: transformers, attention: eager}\n", "utf-8")
+    pipeline, drafter = open_pair(str(path), ())
+    assert (pipeline.spec.verifier.use, drafter) == ("exact-match", "draft")
+    assert pipeline.spec.backend.plugin.attention == "eager"
+    assert open_pair(str(path), ("backend={use: static}",))[0].spec.backend.use == "transformers"
+
+
+@pytest.mark.slow
+def test_two_processes_learn_what_one_learns(pair: Path, problems: Path, tmp_path: Path) -> None:
+    """Under `accelerate launch` shares of rollouts are decoded, and their gradients added up."""
+    pytest.importorskip("peft")
+    flags = ["train", "arbiter", "--pipeline", str(pair), "--problems", str(problems), "--task", "exact-string"]
+    flags += [
+        *SMALL.split(),
+        "--warmup-steps",
+        "0",
+        "--steps",
+        "3",
+        "--chosen",
+        "3",
+        "--threads",
+        "1",
+        "--rate",
+        "0.01",
+    ]
+    told = []
+    for count in (1, 2):
+        out = tmp_path / str(count)
+        launch = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(count)]
+        launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+        launch.append(str(Path(sys.executable).with_name("draftmux")))
+        subprocess.run([*launch, *flags, "--out", str(out)], check=True, capture_output=True, timeout=300)
+        lines = (out / "work" / "grpo" / "steps.jsonl").read_text("utf-8").splitlines()
+        told.append([json.loads(line) for line in lines])
+    assert len(told[0]) == len(told[1]) == 3
+    for one, two in zip(*told, strict=True):
+        assert two["gradient_norm"] == pytest.approx(one["gradient_norm"], rel=1e-4) and one["gradient_norm"] > 0

@@ -36,13 +36,14 @@ if TYPE_CHECKING:
 
 TARGET, DRAFT = "target alone", "draft alone"
 GRID = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-RULES: dict[str, tuple[str, ...]] = {
-    "exact": ("verifier.use=exact-match",),
-    "all kept": ("verifier.use=threshold-arbiter", "verifier.threshold=0"),
-    "fly": ("verifier.use=fly", "verifier.window_following=2"),
-    "typical": ("verifier.use=typical",),
-    "aasd": ("verifier.use=aasd",),
+RULES = {
+    "exact": "use: exact-match",
+    "all kept": "use: threshold-arbiter, threshold: 0",
+    "fly": "use: fly, window_following: 2",
+    "typical": "use: typical",
+    "aasd": "use: aasd",
 }
+COMMON = ("lossless=false", "generation.temperature=0")
 TUNED = {"threshold": "threshold-arbiter", "divergence": "divergence-arbiter"}
 
 
@@ -81,11 +82,9 @@ class Bench:
     base: Pipeline
     drafter: str
 
-    def system(self, overrides: Sequence[str]) -> Tally:
+    def system(self, verifier: str) -> Tally:
         """With another verifier."""
-        spec = read_pipeline(
-            self.path, [*overrides, "lossless=false", "generation.temperature=0", f"max_batch={self.batch}"]
-        )
+        spec = read_pipeline(self.path, [f"verifier={{{verifier}}}", *COMMON, f"max_batch={self.batch}"])
         return Tally(Pipeline.build(spec, self.base))
 
     def plain(self) -> Tally:
@@ -99,15 +98,15 @@ class Bench:
         models = {"target": self.base.spec.models[name]}
         return Tally(Pipeline.build(evolve(plain, models=models, max_batch=self.batch)))
 
-    def tuned(self, verifier: str, problems: Sequence[Problem]) -> tuple[str, ...]:
+    def tuned(self, verifier: str, problems: Sequence[Problem]) -> str:
         """The rule with the threshold that solves most of some problems."""
-        more = (f"verifier.draft={self.drafter}",) if verifier == "divergence-arbiter" else ()
-        best: tuple[int, tuple[str, ...]] = (-1, ())
+        more = f", draft: {self.drafter}" if verifier == "divergence-arbiter" else ""
+        best = (-1, "")
         for threshold in GRID:
-            overrides = (f"verifier.use={verifier}", f"verifier.threshold={threshold}", *more)
-            tally = self.system(overrides)
+            how = f"use: {verifier}, threshold: {threshold}{more}"
+            tally = self.system(how)
             self.play({"": tally}, problems, random.Random(0))
-            best = max(best, (sum(tally.solved), overrides), key=lambda each: each[0])
+            best = max(best, (sum(tally.solved), how), key=lambda each: each[0])
         return best[1]
 
     def play(self, systems: dict[str, Tally], problems: Sequence[Problem], rng: random.Random) -> None:
@@ -134,7 +133,7 @@ def main(
     """Print a table; write all figures."""
     known = read_problems(problems)
     validation, test = known[: more["validation"]], known[more["validation"] :][: more["limit"]]
-    spec = read_pipeline(path, ["generation.temperature=0"])
+    spec = read_pipeline(path, ["verifier={use: exact-match}", *COMMON])
     base = Pipeline.build(spec)
     bench = Bench(path, more["batch"], task_of(task), base, next(iter(spec.drafters)))
     systems = {TARGET: bench.plain(), DRAFT: bench.draft()}
@@ -142,13 +141,13 @@ def main(
     chosen = {name: bench.tuned(verifier, validation) for name, verifier in TUNED.items()}
     systems |= {name: bench.system(overrides) for name, overrides in chosen.items()}
     for name, _, folder in (each.partition("=") for each in arbiters):
-        how = ("verifier.use=cospec-arbiter", f"verifier.arbiter={folder}", f"verifier.draft={bench.drafter}")
+        how = f"use: cospec-arbiter, arbiter: '{folder}', draft: {bench.drafter}"
         systems[name] = bench.system(how)
-        systems |= {f"{name} at {each}": bench.system((*how, f"verifier.threshold={each}")) for each in thresholds}
+        systems |= {f"{name} at {each}": bench.system(f"{how}, threshold: {each}") for each in thresholds}
         trial = bench.system(how)  # at what rate it keeps mismatches is looked up on other problems
         bench.play({"": trial}, validation, random.Random(0))
         rate = trial.told.get("kept", 0.0) / max(1.0, trial.told.get("decisions", 0.0))
-        systems[f"random at {name}'s rate"] = bench.system(("verifier.use=random-arbiter", f"verifier.rate={rate:.4f}"))
+        systems[f"random at {name}'s rate"] = bench.system(f"use: random-arbiter, rate: {rate:.4f}")
     bench.play(systems, test, random.Random(1))
     figures = {name: of(tally, systems) for name, tally in systems.items()}
     for name, found in figures.items():

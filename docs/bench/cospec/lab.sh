@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# All figures of the arbiter lab, into a folder; a training run that was stopped goes on where it was.
+#
+#     docs/bench/cospec/lab.sh FOLDER [part …]
+#
+# Parts, in this order: data, warmup, grpo, table, families, ablations, gap. Where nothing is timed two processes run at
+# once, on a core each. STEPS is how many steps stage 2 has.
+set -euo pipefail
+cd "$(dirname "$0")/../../.."
+out="$1"
+shift
+[ "$#" -gt 0 ] || set -- data warmup grpo table families ablations gap
+pair="plugins/draftmux-arbiter-lab/cospec.yaml"
+evaluate="python docs/bench/cospec/evaluate.py $pair"
+mkdir -p "$out"
+
+beside() { # runs a command in the background, at most two at once
+    while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done
+    "$@" &
+}
+
+all() { while [ -n "$(jobs -rp)" ]; do wait -n; done; }
+
+train() { # name, problems, options
+    OMP_NUM_THREADS=1 draftmux train arbiter --pipeline "$pair" --problems "$out/$2.jsonl" --task exact-string \
+        --out "$out/$1" --threads 1 --max-new-tokens 96 --batch 64 --rate 0.0001 "${@:3}" >>"$out/$1.log" 2>&1
+}
+
+second() { # name of the warm-up, name, problems, options: stage 2 from the warm-up's state
+    mkdir -p "$out/$2"
+    [ -e "$out/$2/work" ] || cp -r "$out/$1/work" "$out/$2/"
+    train "$2" "$3" --steps "${STEPS:-200}" "${@:4}"
+}
+
+both() { # name, problems, options: a warm-up, and stage 2 from it
+    train "warmup-$1" "$2" --steps 0 "${@:3}"
+    second "warmup-$1" "grpo-$1" "$2" "${@:3}"
+}
+
+for part in "$@"; do
+    case "$part" in
+    data)
+        write() { python -m draftmux_arbiter_lab --out "$out/$1.jsonl" "${@:2}"; }
+        write train --seed 1000000 --count 4000
+        write test --seed 2000000 --count 2500
+        for family in digits words units; do write "only-$family" --seed 2000001 --count 1250 --family "$family"; done
+        write without-words --seed 1000001 --count 3000 --family digits --family units
+        write without-digits --seed 1000002 --count 3000 --family words --family units
+        write without-units --seed 1000003 --count 3000 --family digits --family words
+        ;;
+    warmup) for seed in 0 1 2; do beside train "warmup-$seed" train --steps 0 --seed "$seed"; done ;;
+    grpo) for seed in 0 1 2; do beside second "warmup-$seed" "grpo-$seed" train --seed "$seed"; done ;;
+    table)
+        OMP_NUM_THREADS=2 $evaluate "$out/test.jsonl" --task exact-string --validation 500 --threads 2 \
+            --arbiter warm-up="$out/warmup-0" --arbiter grpo="$out/grpo-0" --arbiter grpo-1="$out/grpo-1" \
+            --arbiter grpo-2="$out/grpo-2" --json "$out/table.json" | tee "$out/table.txt"
+        ;;
+    families)
+        for family in digits words units; do beside both "without-$family" "without-$family"; done
+        all
+        for family in digits words units; do
+            $evaluate "$out/only-$family.jsonl" --task exact-string --validation 250 --threads 2 \
+                --arbiter others="$out/grpo-without-$family" --arbiter all="$out/grpo-0" \
+                --json "$out/only-$family.json" | tee "$out/only-$family.txt"
+        done
+        ;;
+    ablations)
+        beside second warmup-0 no-risk train --risk 0
+        beside second warmup-0 no-refusal-penalty train --refusal 0
+        beside second warmup-0 literal-reward train --right 0
+        beside second warmup-0 centred train --advantage centred
+        beside second warmup-0 credit-for-all train --credit all
+        beside train no-warmup train --warmup-steps 0 --steps "${STEPS:-200}"
+        all
+        $evaluate "$out/test.jsonl" --task exact-string --validation 500 --threads 2 --arbiter grpo="$out/grpo-0" \
+            --arbiter no-risk="$out/no-risk" --arbiter no-refusal-penalty="$out/no-refusal-penalty" \
+            --arbiter literal-reward="$out/literal-reward" --arbiter centred="$out/centred" \
+            --arbiter credit-for-all="$out/credit-for-all" --arbiter no-warmup="$out/no-warmup" \
+            --json "$out/ablations.json" | tee "$out/ablations.txt"
+        ;;
+    gap)
+        python docs/bench/cospec/complementarity.py "$pair" "$out/test.jsonl" --task exact-string --skip 500 --limit 1000 \
+            --threads 2 | tee "$out/gap.txt"
+        ;;
+    *)
+        echo "no part '$part'" >&2
+        exit 1
+        ;;
+    esac
+    all
+done
