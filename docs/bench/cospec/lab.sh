@@ -42,8 +42,10 @@ for part in "$@"; do
     data)
         write() { python -m draftmux_arbiter_lab --out "$out/$1.jsonl" "${@:2}"; }
         write train --seed 1000000 --count 4000
-        write test --seed 2000000 --count 2500
-        for family in digits words units; do write "only-$family" --seed 2000001 --count 1250 --family "$family"; done
+        write test --seed 2000000 --count 2500 --new --without "$out/train.jsonl"
+        for family in digits words units; do
+            write "only-$family" --seed 2000001 --count 1250 --family "$family" --new --without "$out/train.jsonl"
+        done
         write without-words --seed 1000001 --count 3000 --family digits --family units
         write without-digits --seed 1000002 --count 3000 --family words --family units
         write without-units --seed 1000003 --count 3000 --family digits --family words

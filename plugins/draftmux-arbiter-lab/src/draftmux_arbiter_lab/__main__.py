@@ -14,11 +14,21 @@ from draftmux_arbiter_lab.problems import FAMILIES, problems
 @click.option("--count", type=click.IntRange(min=1), default=4000, show_default=True)
 @click.option("--seed", type=int, required=True, help="Below 10**6 are what the pair was trained on.")
 @click.option("--family", "families", type=click.Choice(FAMILIES), multiple=True, help="Repeatable; all by default.")
+@click.option("--new", is_flag=True, help="Only problems that neither model of the pair has learned from.")
+@click.option("--without", type=click.Path(exists=True, path_type=Path), multiple=True, help="Nor of this file.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True)
-def main(count: int, seed: int, families: tuple[str, ...], out: Path) -> None:
-    """One JSON object a line, in turn of the families."""
-    rows = [each.row for each in problems(count, seed, families=families or FAMILIES)]
-    out.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+def main(count: int, seed: int, families: tuple[str, ...], new: bool, without: tuple[Path, ...], out: Path) -> None:
+    """One JSON object a line, in turn of the families, each problem once."""
+    met = {json.loads(line)["prompt"] for path in without for line in path.read_text("utf-8").splitlines()}
+    if new:
+        from draftmux_arbiter_lab.train_pair import learned_from
+
+        met |= learned_from()
+    rows: dict[str, dict[str, str]] = {}
+    for each in problems(4 * count + 100, seed, families=families or FAMILIES):
+        if each.question not in met and len(rows) < count:
+            rows.setdefault(each.question, each.row)
+    out.write_text("".join(json.dumps(row) + "\n" for row in rows.values()), "utf-8")
 
 
 if __name__ == "__main__":

@@ -19,12 +19,13 @@ from attrs import frozen
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from draftmux_arbiter_lab.problems import DRAFT, EVEN, TARGET, problems
+from draftmux_arbiter_lab.problems import DRAFT, EVEN, TARGET, Problem, problems
 
 CHARACTERS = string.digits + string.ascii_lowercase + "+*=#, \n"
 PAD, END = "<pad>", "<end>"
 TEMPLATE = "{% for message in messages %}{% if message.role == 'user' %}{{ message.content }}\n{% endif %}{% endfor %}"
 POSITIONS = 256
+SIZE = 32  # problems of a batch
 TRIED = 10**6 - 1  # seed of problems that show how far training is
 
 
@@ -73,10 +74,22 @@ def model(plan: Plan) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
+def of_step(plan: Plan, step: int, size: int) -> list[Problem]:
+    """The problems of one step."""
+    return problems(size, plan.seed * 10**5 + step, plan.weights)
+
+
+def learned_from(size: int = SIZE) -> set[str]:
+    """All questions that the pair met in training."""
+    return {
+        each.question for plan in PLANS.values() for step in range(plan.steps) for each in of_step(plan, step, size)
+    }
+
+
 def batch(plan: Plan, step: int, size: int, ids: dict[str, int]) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids `(B, L)` and labels, which are -100 outside of solutions."""
     rows, labels = [], []
-    for each in problems(size, plan.seed * 10**5 + step, plan.weights):
+    for each in of_step(plan, step, size):
         question = [ids[character] for character in each.question + "\n"]
         solution = [*(ids[character] for character in each.solution), ids[END]]
         rows.append(question + solution)
@@ -132,7 +145,7 @@ def train(name: str, plan: Plan, folder: Path, size: int, rate: float) -> None:
 @click.command()
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True)
 @click.option("--only", type=click.Choice(sorted(PLANS)))
-@click.option("--size", type=int, default=32, show_default=True, help="Problems of a batch.")
+@click.option("--size", type=int, default=SIZE, show_default=True, help="Problems of a batch.")
 @click.option("--rate", type=float, default=2e-3, show_default=True)
 @click.option("--threads", type=int, default=2, show_default=True)
 def main(out: Path, only: str | None, size: int, rate: float, threads: int) -> None:
