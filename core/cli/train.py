@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from draftmux.backends.parallel.ranks import apart
 from draftmux.cli import train_arbiter
 from draftmux.cli.options import options_of, taken, threads_option, use_threads
 from draftmux.drafters.eagle3.format import DEFAULT_TAPS
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
     from draftmux.training.answers import Sample
     from draftmux.training.job import Job
     from draftmux.training.prompts import Prompt
-
-
-LONGEST = timedelta(days=14)  # that the others wait while one answers
 
 
 @click.group()
@@ -77,17 +73,17 @@ def target(spec: ModelSpec, taps: tuple[Tap, ...]) -> Any:
     """The target with these states to be read."""
     from draftmux.backends.static.backend import StaticBackend
 
-    return StaticBackend(self_check=False).bind(spec, taps)
+    with apart():
+        return StaticBackend(self_check=False).bind(spec, taps)
 
 
 def answer(spec: ModelSpec, prompts: list[Prompt], taps: tuple[Tap, ...], folder: Path, how: Answers) -> None:
     """Generate the target's answers where they are missing."""
-    from accelerate import PartialState
-
     from draftmux.training.collect import collect
+    from draftmux.training.processes import processes
 
     settings = {"source": spec.source, "dtype": spec.dtype}
-    state = PartialState(timeout=LONGEST) if "RANK" in os.environ else PartialState()
+    state = processes()
     if state.is_main_process:  # under `accelerate launch`, one answers for all
         for there in collect(partial(target, spec), settings, taps, prompts, folder, how):
             click.echo(f"{there} of {len(prompts)} prompts answered", err=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from draftmux.backends.parallel.ranks import apart
 from draftmux.cli.options import taken, threads_option, use_threads
 from draftmux.errors import PluginError, RequestError
 from draftmux.plugins import registry
@@ -48,12 +49,14 @@ def open_pair(path: str, overrides: tuple[str, ...]) -> tuple[Pipeline, str]:
     fixed = ["verifier={use: exact-match}", f"router={{use: fixed, drafter: {name}}}"]
     if spec.backend.use != "transformers":
         fixed.append("backend={use: transformers}")
-    return load(path, [*overrides, *fixed]), name
+    with apart():
+        return load(path, [*overrides, *fixed]), name
 
 
 def train(given: dict[str, Any], report: Any, command: str) -> None:
     """From the command line's values to an arbiter's folder."""
     from draftmux.protocols import Resources
+    from draftmux.training.processes import processes
     from draftmux.verifiers.cospec.judge import judge_of
     from draftmux.verifiers.cospec.mining import Rig
     from draftmux.verifiers.cospec.new_network import studied
@@ -61,6 +64,7 @@ def train(given: dict[str, Any], report: Any, command: str) -> None:
     from draftmux.verifiers.cospec.train import ArbiterJob, train_arbiter
 
     use_threads(given["threads"])
+    processes()
     recipe, reward, objective = (taken(cls, given) for cls in (ArbiterRecipe, Reward, Objective))
     task, problems = task_of(given["task"]), read_problems(given["problems_file"], given["limit"])
     learn, held = parted(problems, recipe.held_out)
@@ -69,6 +73,7 @@ def train(given: dict[str, Any], report: Any, command: str) -> None:
     resources = Resources(pipeline.tokenizer, parts.backend, pipeline.spec.models, parts.drafters)
     spec = pipeline.spec.drafters[drafter].plugin
     named = pipeline.spec.models[spec.model].source if spec.model else f"its first {spec.layers} layers"
+    named += f" with {spec.adapter}" if spec.adapter else ""
     target: Any = parts.backend
     arbiter = studied(target.model, drafter, (pipeline.spec.models["target"].source, named), resources, recipe)
     generation = attrs.evolve(pipeline.spec.generation, temperature=0.0, max_new_tokens=recipe.max_new_tokens)
@@ -76,12 +81,17 @@ def train(given: dict[str, Any], report: Any, command: str) -> None:
     source = f"{len(problems)} of {given['problems_file']}, task {given['task']}"
     judge = given["judge"] and judge_of(given["judge"], given["judge_model"])
     judged_by = " ".join(filter(None, (given["judge"], given["judge_model"])))
-    job = ArbiterJob(
-        rig, arbiter, task, report, learn, held, given["out"], judge, judged_by, source=source, command=command
-    )
-    about = train_arbiter(job, recipe, reward, objective)
-    solved = about.metrics["thresholds"][str(about.threshold)]
-    click.echo(f"threshold {about.threshold}: {solved:.3f} of held-out problems solved")
+    about = {
+        "target": arbiter.about.target_fingerprint,
+        "draft": [named, arbiter.about.draft_fingerprint],
+        "drafter": attrs.asdict(spec),
+        "task": given["task"],
+        "max_new_tokens": recipe.max_new_tokens,
+    }
+    job = ArbiterJob(rig, arbiter, task, report, about, learn, held, given["out"], judge, judged_by, source, command)
+    made = train_arbiter(job, recipe, reward, objective)
+    solved = made.metrics["thresholds"][str(made.threshold)]
+    click.echo(f"threshold {made.threshold}: {solved:.3f} of held-out problems solved")
 
 
 def shared(command: Any) -> Any:

@@ -64,10 +64,11 @@ def resume(folder: Path, module: nn.Module, optimizers: Optimizers, about: dict[
             )
         with torch.no_grad():
             parameter.copy_(kept)
-        own = next(each for each in optimizers if any(parameter is p for g in each.param_groups for p in g["params"]))
         moments = {kind: tensors[f"{name}/{kind}"] for kind in MOMENTS if f"{name}/{kind}" in tensors}
-        if moments:
-            own.state[parameter] = {kind: tensor.to(parameter.device) for kind, tensor in moments.items()}
+        if not moments:
+            continue
+        own = next(each for each in optimizers if any(parameter is p for g in each.param_groups for p in g["params"]))
+        own.state[parameter] = {kind: tensor.to(parameter.device) for kind, tensor in moments.items()}
         if "exp_avg" in moments:
             own.state[parameter]["step"] = torch.tensor(float(progress["step"]))
     return progress

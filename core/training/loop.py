@@ -21,15 +21,19 @@ if TYPE_CHECKING:
     Report = Callable[[int, dict[str, Any]], None]  # step, figures
     Epoch = Callable[[int], Iterator[Any]]  # number of an epoch -> its batches
 
+BEST = "best"  # folder of the best report's parameters
+
 
 @frozen(eq=False)
 class Course:
-    """What is learned from: batches by epoch, and figures of held-out data, given the module on its device."""
+    """What is learned from: batches by epoch, and figures of held-out data, given the module on its device. `good`
+    rates such figures: the parameters at the end are then those of the best report."""
 
     epoch: Epoch
     figures: Callable[[nn.Module, torch.device], dict[str, Any]]
     report: Report
     every: int = 100
+    good: Callable[[dict[str, Any]], float] | None = None
 
 
 def fit(
@@ -42,12 +46,13 @@ def fit(
     """
     from accelerate import Accelerator
 
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / BEST if course.good else folder).mkdir(parents=True, exist_ok=True)
     accelerator = Accelerator(mixed_precision=schedule.precision)
     trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
     optimizers = optimizers_of(objective, schedule)
     progress = resume(folder, objective, optimizers, about)
     figures: dict[str, Any] = progress.get("figures", {})
+    best: dict[str, Any] | None = progress.get("best")
     module, *optimizers = accelerator.prepare(objective, *optimizers)
     running: list[float] = []
     for step, batch in enumerate(
@@ -66,9 +71,17 @@ def fit(
             figures = {"loss": sum(running) / len(running), **_held_out(module, course, accelerator.device)}
             running = []
             if accelerator.is_main_process:
-                save(folder, objective, optimizers, {"step": step + 1, "figures": figures, **about})
+                if course.good is not None and (best is None or course.good(figures) >= course.good(best)):
+                    best = figures
+                    save(folder / BEST, objective, [], {"step": step + 1, **about})
+                kept = {"step": step + 1, "figures": figures, "best": best, **about}
+                save(folder, objective, optimizers, kept)
                 course.report(step + 1, figures)
-    return figures
+    if course.good is None:
+        return figures
+    accelerator.wait_for_everyone()
+    resume(folder / BEST, objective, [], about)
+    return best or figures
 
 
 def _own(epoch: Epoch, start: int, schedule: Schedule, accelerator: Any) -> Iterator[Any]:

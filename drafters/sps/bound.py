@@ -32,7 +32,7 @@ CHUNK = 16  # pending tokens up to which sequences catch up in one common pass
 class Reading:
     """One sequence: what the draft model has read of it. `read (m,)` are the ids whose keys and values are valid."""
 
-    law: Law
+    law: Law | None  # None: it does not draft
     sequence: SlotSequence | None = None
     read: NDArray[np.int64] = field(factory=lambda: np.zeros(0, dtype=np.int64))
 
@@ -86,13 +86,19 @@ class BoundSps(BoundNeural):
 
     def whole(self, request_id: str, tokens: NDArray[np.int64]) -> SlotSequence:
         """A request's row with all its tokens, and nothing behind them: what is written there is not taken for read."""
-        state = self.readings[request_id]
+        state = self.readings.get(request_id) or self._unknown(request_id)
         pending = tokens[self._valid(state, tokens) :]
         assert state.sequence is not None
         if len(pending):
             self.reader.target.fill(state.sequence, pending)
         state.read = tokens
         return state.sequence
+
+    def _unknown(self, request_id: str) -> Reading:
+        """For a request that this drafter does not know, or whose name another one has taken: a row that is read anew
+        each time."""
+        self.reader.sweep()
+        return Reading(None)
 
     def _valid(self, state: Reading, tokens: NDArray[np.int64]) -> int:
         """How many tokens of a sequence are in its row, which is cut to them."""

@@ -139,7 +139,7 @@ def test_a_pipeline_that_has_an_arbiter_already_is_trained_without_it(pair: Path
 
 @pytest.mark.slow
 def test_two_processes_learn_what_one_learns(pair: Path, problems: Path, tmp_path: Path) -> None:
-    """Under `accelerate launch` shares of rollouts are decoded, and their gradients added up."""
+    """Under `torchrun` shares of rollouts are decoded, and their gradients added up."""
     pytest.importorskip("peft")
     flags = ["train", "arbiter", "--pipeline", str(pair), "--problems", str(problems), "--task", "exact-string"]
     flags += [
@@ -158,8 +158,7 @@ def test_two_processes_learn_what_one_learns(pair: Path, problems: Path, tmp_pat
     told = []
     for count in (1, 2):
         out = tmp_path / str(count)
-        launch = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(count)]
-        launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+        launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(count)]
         launch.append(str(Path(sys.executable).with_name("draftmux")))
         subprocess.run([*launch, *flags, "--out", str(out)], check=True, capture_output=True, timeout=300)
         lines = (out / "work" / "grpo" / "steps.jsonl").read_text("utf-8").splitlines()

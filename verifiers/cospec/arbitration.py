@@ -147,10 +147,14 @@ class BoundArbitration:
     def _walk(self, request: VerifyRequest) -> Walk:
         options, sampler, state = self.options, request.sampler, request.state
         basis = Picks(sampler) if sampler.rule.greedy or options.basis == "coupled" else Residuals(sampler)
-        ends = frozenset() if options.allow_eos_override else request.context.generation.end_ids(self.eos_ids)
-        limits = Limits(ends, options.max_overrides_per_block, options.max_consecutive_overrides)
+        ends = request.context.generation.end_ids(self.eos_ids)
+        limits = Limits(
+            frozenset() if options.allow_eos_override else ends,
+            options.max_overrides_per_block,
+            options.max_consecutive_overrides,
+        )
         keep = self.keep or self.above
-        return Walker(request, basis, Rules(limits, keep, options.rescore), state.tally, state.own).walk()
+        return Walker(request, basis, Rules(limits, keep, options.rescore, ends), state.tally, state.own).walk()
 
 
 def _advance(

@@ -38,6 +38,7 @@ class About:
     target_fingerprint: str
     draft: str
     draft_fingerprint: str
+    draft_layers: int = 0  # 0: not said
     segment_only_lora: bool = False
     metrics: Mapping[str, Any] = field(factory=dict)
     origin: Mapping[str, Any] = field(factory=dict)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from draftmux.verifiers.cospec.problems import Problem
     from draftmux.verifiers.cospec.reward import Reward
 
+SURE = 1e-6  # how near to 0 and 1 a chance counts
+
 
 @frozen(eq=False)
 class Scored:
@@ -81,26 +83,37 @@ def valued(course: Course, right: bool) -> Rollout:
 
 @frozen(eq=False)
 class Decided:
-    """One block with its decisions, and the advantage and weight of each."""
+    """One block with its decisions, how likely the policy was to keep each, and the advantage and weight of each."""
 
     sample: Sample
     places: tuple[int, ...]
     kept: tuple[bool, ...]
+    chances: tuple[float, ...]
     advantage: float
     weight: float
 
 
 def decided(rollouts: Sequence[Scored], mean: str) -> list[Decided]:
-    """All decisions of a step's rollouts with an advantage; rollouts without any have no term."""
-    counts = [scored.course.decisions + sum(len(b.idle) for b in scored.course.consulted) for scored in rollouts]
+    """All decisions of a step's rollouts; rollouts without any have no term."""
+    counts = [learned_from(scored) for scored in rollouts]
     return [
         Decided(
-            block.sample, (*block.places, *block.idle), (*block.kept, *block.idle.values()), scored.advantage, weight
+            block.sample,
+            (*block.places, *block.idle),
+            (*block.kept, *(kept for kept, _ in block.idle.values())),
+            (*block.chances, *(chance for _, chance in block.idle.values())),
+            scored.advantage,
+            weight,
         )
         for scored, weight in zip(rollouts, weights(counts, mean), strict=True)
         for block in scored.course.consulted
-        if block.places and scored.advantage
+        if block.places
     ]
+
+
+def learned_from(scored: Scored) -> int:
+    """How many decisions of a rollout have a term."""
+    return scored.course.decisions + sum(len(block.idle) for block in scored.course.consulted)
 
 
 @frozen(eq=False)
@@ -118,27 +131,27 @@ class Minibatch:
 
 
 def minibatches(
-    blocks: Sequence[Decided], networks: tuple[Network, Network], layout: tuple[int, int], rows: int, heat: float
+    blocks: Sequence[Decided], reference: Network, layout: tuple[int, int], rows: int, heat: float
 ) -> Iterator[Minibatch]:
-    """All blocks, `rows` at once, with log-probabilities of the policy as it is now, and logits of the reference.
+    """All blocks, `rows` at once, with log-probabilities of the policy that decided, and logits of the reference.
 
-    `networks`: policy and reference, on one device; `layout`: window and separator.
+    `layout`: window and separator.
     """
-    device = networks[0].backbone.device
+    device = reference.backbone.device
     order = sorted(blocks, key=lambda block: block.sample.size)
     for at in range(0, len(order), rows):
         part = order[at : at + rows]
         batch = Batch.of([block.sample for block in part], *layout).to(device)
         width = batch.rows.shape[1]
-        flat = torch.tensor(
-            [i * width + place for i, block in enumerate(part) for place in block.places], device=device
-        )
+        places = [i * width + place for i, block in enumerate(part) for place in block.places]
+        flat = torch.tensor(places, device=device)
         kept = torch.tensor([done for block in part for done in block.kept], device=device)
+        chances = torch.tensor([chance for block in part for chance in block.chances], device=device)
         gains, shares = (
             torch.tensor([getattr(block, name) for block in part for _ in block.places], device=device)
             for name in ("advantage", "weight")
         )
         with torch.no_grad():
-            policy, reference = (network(batch).flatten()[flat] for network in networks)
-        behaviour = log_probability(policy, kept, heat)
-        yield Minibatch(batch, flat, Decisions(kept, behaviour, reference, gains, shares))
+            logits = reference(batch).flatten()[flat]
+        behaviour = log_probability(heat * chances.logit(SURE), kept, heat)
+        yield Minibatch(batch, flat, Decisions(kept, behaviour, logits, gains, shares))

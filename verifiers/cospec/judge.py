@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MOST = 10.0  # a judge's highest score
+SCORE = re.compile(r"(?:score\s*[:=]?\s*)?\**(-?\d+(?:\.\d+)?)\**(?:\s*/\s*10)?\.?", re.IGNORECASE)
 INSTRUCTIONS = """You compare two ways in which an answer may go on. Score from 0 to 10 how good it is to go on with A \
 instead of B: 10 if A leads to a right answer and B does not, 5 if it makes no difference, 0 if A leads to a wrong \
 answer and B does not. Reply with the number alone."""
@@ -39,6 +41,10 @@ class Question:
 
 
 Judge = Callable[[Question], float]
+
+
+class UnusableError(Exception):
+    """A reply that is no score."""
 
 
 @frozen(eq=False)
@@ -64,13 +70,14 @@ class Endpoint:
             text = str(reply.choices[0].message.content)
         except (OpenAIError, IndexError, AttributeError) as error:
             raise RequestError(
-                f"the judge at {self.client.base_url} failed: {error}; what it has judged is kept, run the same "
-                f"command again to go on"
+                f"the judge at {self.client.base_url} failed: {error}; run the same command again to go on"
             ) from error
-        numbers = re.findall(r"-?\d+(?:\.\d+)?", text.rpartition("</think>")[2])
-        if not numbers:
-            raise RequestError(f"the judge '{self.model}' replied {text[:200]!r} where a number from 0 to 10 was asked")
-        return float(numbers[-1])
+        found = SCORE.fullmatch(text.rpartition("</think>")[2].strip())
+        if found is None:
+            raise UnusableError(
+                f"the judge '{self.model}' replied {text[:200]!r} where a number from 0 to 10 was asked"
+            )
+        return float(found[1])
 
 
 def judge_of(name: str, model: str | None) -> Judge:
@@ -103,11 +110,26 @@ def _client(url: str) -> Any:
     return OpenAI(base_url=url, api_key=os.environ.get("OPENAI_API_KEY", "none"), max_retries=5)
 
 
-def judged(judge: Judge, questions: Sequence[Question]) -> list[float]:
-    """Labels, 0 to 1, of all questions; RequestError for a score that is none."""
+def judged(judge: Judge, questions: Sequence[Question]) -> list[float | None]:
+    """Labels, 0 to 1, of all questions, None where a reply is no score; RequestError when most are none."""
     with ThreadPoolExecutor(getattr(judge, "at_once", 1)) as pool:
-        scores = list(pool.map(judge, questions))
-    for score in scores:
-        if not isinstance(score, int | float) or not math.isfinite(score) or not 0 <= score <= MOST:
-            raise RequestError(f"the judge gave {score!r}; a score is a number from 0 to {MOST:g}")
-    return [score / MOST for score in scores]
+        found = list(pool.map(partial(_asked, judge), questions))
+    faults = [each for each in found if isinstance(each, str)]
+    if 2 * len(faults) > len(found):
+        raise RequestError(f"{len(faults)} of {len(found)} replies of the judge are no scores; the first: {faults[0]}")
+    return [None if isinstance(each, str) else each / MOST for each in found]
+
+
+def _asked(judge: Judge, question: Question) -> float | str:
+    """A score, or what is wrong with the reply."""
+    try:
+        score = judge(question)
+    except UnusableError as error:
+        return str(error)
+    except RequestError:
+        raise
+    except Exception as error:  # a function of the user's
+        raise RequestError(f"the judge failed: {error!r}; what was judged before is kept") from error
+    if not isinstance(score, int | float) or not math.isfinite(score) or not 0 <= score <= MOST:
+        return f"{score!r}; a score is a number from 0 to {MOST:g}"
+    return float(score)

@@ -42,6 +42,11 @@ def load_arbiter(options: CospecArbiter, resources: Resources) -> LearnedArbiter
         f"arbiter '{source}'", {"target": about.target, "target_fingerprint": about.target_fingerprint}, backend.model
     )
     refuse_other(f"arbiter '{source}'", {"target": about.draft, "target_fingerprint": about.draft_fingerprint}, draft)
+    if about.draft_layers not in (0, depth(draft)):
+        raise ModelError(
+            f"arbiter '{source}' was trained on a draft model of {about.draft_layers} layers ({about.draft}), and "
+            f"drafter '{options.draft}' has {depth(draft)}; name the drafter that it was trained with"
+        )
     model = own_copy(draft)
     adapt(model, read_adapter(source), f"the model of drafter '{options.draft}'")
     head = read_head(source, about, options.revision)
@@ -60,6 +65,11 @@ def draft_model(name: str, resources: Resources) -> Any:
             f"that the router can choose (there are: {known}); name one with `use: sps`"
         )
     return model
+
+
+def depth(draft: Any) -> int:
+    """Layers of a model."""
+    return int(draft.config.get_text_config(decoder=True).num_hidden_layers)
 
 
 def headless(model: Any) -> Any:

@@ -8,6 +8,7 @@ neither branch.
 from __future__ import annotations
 
 import random
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
@@ -59,8 +60,9 @@ class Rig:
         return Ask(name, tuple(ids), evolve(self.generation, **changes))
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Of an answer."""
-        return str(self.tokenizer.decode([token for token in tokens if token not in self.parts.backend.eos_ids]))
+        """Of an answer, up to its end."""
+        ends = self.generation.end_ids(self.parts.backend.eos_ids)
+        return str(self.tokenizer.decode(list(takewhile(lambda token: token not in ends, tokens))))
 
 
 @frozen(eq=False)
@@ -124,6 +126,7 @@ def by_judge(
     return [
         Mismatch(branch.problem.key, branch.sample, branch.place, label, None)
         for branch, label in zip(branches, labels, strict=True)
+        if label is not None
     ]
 
 

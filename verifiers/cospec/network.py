@@ -12,11 +12,10 @@ import torch
 from attrs import frozen
 from torch import nn
 
-from draftmux.models.adapters import Adapted
 from draftmux.verifiers.cospec.layout import drafted_rows, segment, size, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -78,16 +77,15 @@ class Batch:
 class Network(nn.Module):
     """Backbone without output layer, and head. `backbone` is a transformers model that gives its last normed states.
 
-    With `segment_only_lora` its adapter, ours or PEFT's, sees nothing of the context: there it adds nothing.
+    `behind` are the first layers of adapters that see nothing of the context: there they add nothing.
     """
 
-    def __init__(self, backbone: Any, head: Head, segment_only_lora: bool = False) -> None:
+    def __init__(self, backbone: Any, head: Head, behind: Iterable[nn.Module] = ()) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
         self._behind: Tensor | None = None  # (B, L, 1), 1 from the first separator on
-        if segment_only_lora:
-            for first in _first_of_adapters(backbone):
-                first.register_forward_pre_hook(self._blind)
+        for first in behind:
+            first.register_forward_pre_hook(self._blind)
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits `(B, K)`."""
@@ -107,12 +105,3 @@ class Network(nn.Module):
 
     def _blind(self, module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
         return None if self._behind is None else (inputs[0] * self._behind.to(inputs[0].dtype),)
-
-
-def _first_of_adapters(backbone: Any) -> Iterator[nn.Module]:
-    """The first of the two layers of every adapted layer."""
-    for name, module in backbone.named_modules():
-        if isinstance(module, Adapted):
-            yield module.down
-        elif name.split(".")[-2:-1] == ["lora_A"]:
-            yield module

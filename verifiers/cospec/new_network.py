@@ -14,7 +14,7 @@ from draftmux.verifiers.cospec.arbitration import BoundArbitration
 from draftmux.verifiers.cospec.checkpoint import About
 from draftmux.verifiers.cospec.features import NAMES
 from draftmux.verifiers.cospec.head import Head
-from draftmux.verifiers.cospec.learned import LearnedArbiter, draft_model, headless, over
+from draftmux.verifiers.cospec.learned import LearnedArbiter, depth, draft_model, headless, over
 from draftmux.verifiers.cospec.network import Network
 from draftmux.verifiers.cospec.verifier import CospecArbiter
 
@@ -62,7 +62,8 @@ def new_network(draft: Any, recipe: ArbiterRecipe) -> tuple[Network, Any]:
     adapted: Any = get_peft_model(backbone, lora)
     size = int(draft.config.get_text_config(decoder=True).hidden_size)
     head = Head(size, len(NAMES) if recipe.features else 0)
-    return Network(adapted.base_model.model, head, recipe.segment_only_lora), adapted
+    down = [module for name, module in adapted.named_modules() if name.split(".")[-2:-1] == ["lora_A"]]
+    return Network(adapted.base_model.model, head, down if recipe.segment_only_lora else ()), adapted
 
 
 def studied(target: Any, drafter: str, names: tuple[str, str], resources: Resources, recipe: ArbiterRecipe) -> Studied:
@@ -79,6 +80,7 @@ def studied(target: Any, drafter: str, names: tuple[str, str], resources: Resour
         target_fingerprint=fingerprint(target),
         draft=names[1],
         draft_fingerprint=fingerprint(draft),
+        draft_layers=depth(draft),
         segment_only_lora=recipe.segment_only_lora,
     )
     return Studied(

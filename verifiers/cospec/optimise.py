@@ -11,12 +11,13 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from accelerate.utils import gather_object
-from attrs import frozen
+from attrs import asdict, frozen
 
+from draftmux.errors import RequestError
 from draftmux.training.checkpoints import resume, save
-from draftmux.verifiers.cospec.grpo import decided, minibatches
+from draftmux.verifiers.cospec.grpo import decided, learned_from, minibatches
 from draftmux.verifiers.cospec.monitors import of_answers, of_rollouts
 from draftmux.verifiers.cospec.policy import divergence, entropy, loss_of
 from draftmux.verifiers.cospec.rollouts import roll_out, watching
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from draftmux.verifiers.cospec.recipe import ArbiterRecipe, Objective
 
 REFUSE = 2.0  # a threshold that no score reaches
-STEPS = "steps.jsonl"
+STEPS, BEST = "steps.jsonl", "best"
 
 
 @frozen(eq=False)
@@ -45,6 +46,7 @@ class Setup:
     arbiter: Studied
     task: Task
     report: Callable[[int, dict[str, Any]], None]
+    about: dict[str, Any]  # what makes a state of training this run's
 
     @property
     def layout(self) -> tuple[int, int]:
@@ -54,7 +56,7 @@ class Setup:
     def solved(self, threshold: float, problems: Sequence[Problem]) -> list[bool]:
         """Which problems are solved with the arbiter at a threshold; above 1 it is the target alone. Every process has
         decoded a share."""
-        state = Accelerator()
+        state = PartialState()
         own = list(problems)[state.process_index :: state.num_processes]
         rig, parts = self.rig, watching(self.rig.parts, self.arbiter.arbitration(threshold))[0]
         results = roll_out(parts, rig.tokenizer, [rig.ask(p.key, p) for p in own], rig.batch)
@@ -83,6 +85,7 @@ class Stage:
         network = setup.arbiter.network
         frozen_ones = {id(p): p for p in network.parameters() if not p.requires_grad}
         reference: Network = copy.deepcopy(network, frozen_ones)
+        network.eval(), reference.eval()
         accelerator = Accelerator(mixed_precision=recipe.precision)
         return cls(setup, recipe, (network, reference), group, objective, accelerator, labels)
 
@@ -92,28 +95,39 @@ class Stage:
         return [parameter for parameter in self.networks[0].parameters() if parameter.requires_grad]
 
     def run(self, learn: Sequence[Problem], held: Sequence[Problem], folder: Path) -> list[dict[str, Any]]:
-        """All looks at held-out problems, one every some steps; it goes on where it was."""
-        folder.mkdir(parents=True, exist_ok=True)
-        optimizer = torch.optim.AdamW(self.trained, lr=self.recipe.rate, weight_decay=0.0)
-        about = {"recipe": self.recipe.kept, "draft": self.setup.arbiter.about.draft_fingerprint}
-        progress = resume(folder, self.networks[0], [optimizer], about)
+        """All looks at held-out problems, one every some steps; it goes on where it was. The policy is then that of the
+        best look."""
+        network, recipe = self.networks[0], self.recipe
+        optimizer = torch.optim.AdamW(self.trained, lr=recipe.rate, weight_decay=0.0)
+        (folder / BEST).mkdir(parents=True, exist_ok=True)
+        progress = resume(folder, network, [optimizer], self.about)
         looks: list[dict[str, Any]] = progress.get("looks", [])
+        rows = read_steps(folder / STEPS, progress.get("step", 0))
         plain = self.setup.solved(REFUSE, held)
-        main, every, last = self.accelerator.is_main_process, self.recipe.every, self.recipe.steps
-        for number in range(progress.get("step", 0), last):
+        for number in range(progress.get("step", 0), recipe.steps):
+            if stopped(looks, recipe.patience):
+                break
             told = self.step(list(learn), number, optimizer)
-            if main:
-                with (folder / STEPS).open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"step": number + 1, **told}) + "\n")
-            if (number + 1) % every == 0 or number + 1 == last:
+            rows.append({"step": number + 1, **told})
+            if (number + 1) % recipe.every == 0 or number + 1 == recipe.steps:
                 found = of_answers(self.setup.solved(0.5, held), plain)
                 looks.append({**told, "step": number + 1, **found, **self.labels()})
-                if main:
-                    save(folder, self.networks[0], [optimizer], {"step": number + 1, "looks": looks, **about})
+                if self.accelerator.is_main_process:
+                    (folder / STEPS).write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+                    kept = {"step": number + 1, "looks": looks, **self.about}
+                    if best(looks) is looks[-1]:
+                        save(folder / BEST, network, [], kept)
+                    save(folder, network, [optimizer], kept)
                     self.setup.report(number + 1, looks[-1])
-                if stopped(looks, self.recipe.patience):
-                    break
+        self.accelerator.wait_for_everyone()
+        resume(folder / BEST, network, [], self.about)
         return looks
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What makes a state this run's."""
+        values = {"recipe": self.recipe.kept, "reward": asdict(self.group.reward), "objective": asdict(self.objective)}
+        return {**values, **self.setup.about}
 
     def step(self, learn: list[Problem], number: int, optimizer: torch.optim.Optimizer) -> dict[str, float]:
         """Rollouts of some problems, the same in every run, and one update; figures of both."""
@@ -122,15 +136,18 @@ class Stage:
         exploring = setup.arbiter.arbitration(temperature=self.objective.temperature)
         own = chosen[state.process_index :: state.num_processes]
         rollouts = self.group.play(setup.rig, own, setup.task, exploring, recipe.seed * 1_000_003 + number)
-        told = of_rollouts(rollouts, self.group, setup.rig.parts.backend.eos_ids)
-        told |= self.update(decided(rollouts, self.objective.mean), self._share(rollouts), optimizer)
-        everyone = gather_object([told])
-        return {name: sum(each[name] for each in everyone) / len(everyone) for name in told}
+        blocks, share = decided(rollouts, self.objective.mean), self._share(rollouts)
+        for _ in range(recipe.updates):
+            learned = self.update(blocks, share, optimizer)
+        told = of_rollouts(rollouts, self.group, setup.rig.parts.backend.eos_ids) | learned
+        everyone = gather_object([(len(rollouts), told)])
+        total = sum(count for count, _ in everyone)
+        return {name: sum(count * each[name] for count, each in everyone) / total for name in told}
 
     def _share(self, rollouts: Sequence[Scored]) -> float:
         """What this process's mean counts in that of all."""
         dapo = self.objective.mean == "dapo"
-        own = float(sum(scored.course.decisions for scored in rollouts) if dapo else len(rollouts))
+        own = float(sum(map(learned_from, rollouts)) if dapo else len(rollouts))
         return own / max(1.0, sum(gather_object([own])))
 
     def update(self, blocks: Sequence[Decided], share: float, optimizer: torch.optim.Optimizer) -> dict[str, float]:
@@ -138,9 +155,7 @@ class Stage:
         state, network, heat = self.accelerator, self.networks[0], self.objective.temperature
         optimizer.zero_grad(set_to_none=False)
         loss, drift, spread, count = 0.0, 0.0, 0.0, 0
-        with state.autocast():
-            batches = list(minibatches(blocks, self.networks, self.setup.layout, self.recipe.rows, heat))
-        for batch in batches:
+        for batch in minibatches(blocks, self.networks[1], self.setup.layout, self.recipe.rows, heat):
             with state.autocast():
                 logits = batch.logits(network)
             own = loss_of(self.objective, batch.decisions, logits) * share
@@ -150,15 +165,29 @@ class Stage:
                 drift += float(divergence(logits, batch.decisions.reference, heat).sum())
                 spread += float(entropy(logits, heat).sum())
                 count += len(logits)
+        loss = sum(gather_object([loss]))
         figures = {"loss": loss, "kl": drift / max(1, count), "entropy": spread / max(1, count)}
         for parameter in self.trained:
             own_grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             parameter.grad = state.reduce(own_grad, "sum")
         norm = torch.nn.utils.clip_grad_norm_(self.trained, self.recipe.clip)
         if not bool(norm.isfinite()):
-            raise FloatingPointError("the gradient is not finite; lower --rate, or train in float32")
+            raise RequestError(
+                "the gradient of stage 2 is not finite; lower --rate, or train in float32 (`dtype` of the models)"
+            )
         optimizer.step()
         return {**figures, "gradient_norm": float(norm)}
+
+
+def best(looks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The look with most held-out problems solved; of equal ones the last."""
+    return max(reversed(looks), key=lambda look: look["held_right"])
+
+
+def read_steps(path: Path, through: int) -> list[dict[str, Any]]:
+    """Figures of the steps up to one, as they were written."""
+    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
+    return [row for row in map(json.loads, lines) if row["step"] <= through]
 
 
 def stopped(looks: Sequence[dict[str, Any]], patience: int) -> bool:

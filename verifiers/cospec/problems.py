@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -23,8 +24,8 @@ class Problem:
 
     @property
     def key(self) -> str:
-        """Stands for the content of the prompt."""
-        return self.prompt.key
+        """Stands for the content."""
+        return f"{self.prompt.key}-{hashlib.sha256(self.reference.encode()).hexdigest()[:8]}"
 
     @property
     def family(self) -> str:
@@ -38,7 +39,7 @@ def read_problems(path: Path, limit: int | None = None) -> list[Problem]:
     found: dict[str, Problem] = {}
     for number, values in json_lines(path):
         problem = _problem(values, f"{path}:{number}")
-        found.setdefault(problem.key, problem)
+        found.setdefault(problem.prompt.key, problem)
         if limit is not None and len(found) == limit:
             break
     if not found:

@@ -9,7 +9,8 @@ from attrs import asdict, frozen
 from draftmux.options import option
 from draftmux.training.recipe import Schedule
 
-LATER = ("rate", "chosen", "group", "advantage", "credit", "every", "probe", "patience")  # of stage 2 alone
+LATER = ("rate", "chosen", "group", "updates", "advantage", "credit")  # of stage 2 alone
+HOW_FAST = ("steps", "batch", "every", "probe", "patience")  # what may differ when a run goes on
 
 
 @frozen
@@ -39,6 +40,7 @@ class ArbiterRecipe:
     rate: float = option("learning rate of stage 2", default=1e-5, minimum=1e-9)
     chosen: int = option("problems of a step of stage 2", default=16, minimum=1)
     group: int = option("rollouts of each (G)", default=8, minimum=2)
+    updates: int = option("updates on the rollouts of one step of stage 2", default=1, minimum=1)
     clip: float = option("norm that gradients are clipped to", default=1.0, minimum=1e-6)
     advantage: str = option(
         "of groups with right and wrong rollouts: mixed_scaled, by sign; centred, like all others",
@@ -74,7 +76,7 @@ class ArbiterRecipe:
     @property
     def kept(self) -> dict[str, Any]:
         """What another run must have alike to go on with this one's weights."""
-        return {name: value for name, value in asdict(self).items() if name != "steps"}
+        return {name: value for name, value in asdict(self).items() if name not in HOW_FAST}
 
 
 @frozen

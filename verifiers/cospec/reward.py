@@ -55,7 +55,7 @@ class Reward:
     unlikely: float = option(
         "target's probability below which a kept token is a risk; at its square it is all risk",
         default=1e-3,
-        minimum=1e-30,
+        minimum=5e-5,
         maximum=0.99,
     )
     refusal: float = option("lost by a wrong one that refused every mismatch", default=0.5, minimum=0)

@@ -35,12 +35,14 @@ EXPLORED = 2  # times the size of a draft: where the keys of drawn decisions beg
 @define(eq=False)
 class Consulted:
     """One block that was put to the arbiter: what it saw, and at each place that it decided on, whether the drafted
-    token was kept. `idle` are decisions behind a refusal, drawn though they had no effect, by place."""
+    token was kept, and how likely the policy was to keep it. `idle` are decisions behind a refusal, by place, drawn
+    though they had no effect, with their chances."""
 
     sample: Sample
     places: list[int] = field(factory=list)
     kept: list[bool] = field(factory=list)
-    idle: dict[int, bool] = field(factory=dict)
+    chances: list[float] = field(factory=list)
+    idle: dict[int, tuple[bool, float]] = field(factory=dict)
 
 
 @define(eq=False)
@@ -135,10 +137,14 @@ class Watching:
         kept = _drawn(block, node, score) if self.explore else self.inner.above(block, node, score)
         last.places.append(node)
         last.kept.append(kept)
+        last.chances.append(score)
         return kept
 
     def _note(self, request: VerifyRequest, before: int, acceptance: Acceptance) -> None:
-        course, size, accepted = self._course(request), len(request.draft), len(acceptance.path)
+        course, accepted = self._course(request), len(acceptance.path)
+        ends = request.context.generation.end_ids(self.inner.eos_ids)
+        ended = accepted > 0 and int(request.draft.tokens[accepted - 1]) in ends
+        size = accepted if ended else len(request.draft)  # what was drafted behind an end is no text
         fresh = course.consulted[before:]
         matched = fresh[0].places[0] if fresh else accepted
         if matched < size:
@@ -147,7 +153,7 @@ class Watching:
             block = self._judged[request.context.request_id]
             later = [place for place in block.mismatches if place > fresh[-1].places[-1]]
             scores = self._scores[id(block)]
-            fresh[-1].idle = {place: _drawn(block, place, scores[place]) for place in later}
+            fresh[-1].idle = {place: (_drawn(block, place, scores[place]), scores[place]) for place in later}
 
 
 def _drawn(block: Block, place: int, score: float) -> bool:

@@ -31,6 +31,9 @@ class Rows:
     def fill(self, problems: Sequence[Problem], mine: Callable[[Sequence[Problem]], list[Mismatch]]) -> Iterator[int]:
         """Label what is missing; yields how many problems are through."""
         done = {key for chunk in self._chunks() for key in chunk["keys"]}
+        whole, _, torn = self.path.read_bytes().rpartition(b"\n")
+        if torn:  # of a run that was stopped while it wrote
+            self.path.write_bytes(whole + b"\n")
         missing = [problem for problem in problems if problem.key not in done]
         through = len(problems) - len(missing)
         for at in range(0, len(missing), CHUNK):

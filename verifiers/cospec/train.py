@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +11,13 @@ import torch
 from accelerate import PartialState
 from attrs import asdict, evolve, frozen
 
+from draftmux.errors import RequestError
 from draftmux.training.loop import Course, fit
 from draftmux.verifiers.cospec import checkpoint
 from draftmux.verifiers.cospec.grpo import Group
 from draftmux.verifiers.cospec.mining import Choice, balanced, by_judge, by_outcome
 from draftmux.verifiers.cospec.monitors import curves
-from draftmux.verifiers.cospec.optimise import REFUSE, STEPS, Setup, Stage
+from draftmux.verifiers.cospec.optimise import REFUSE, STEPS, Setup, Stage, best, read_steps
 from draftmux.verifiers.cospec.rows import Rows
 from draftmux.verifiers.cospec.warmup import Labelled, Supervised, balance_of, figures, grouped
 
@@ -77,37 +78,46 @@ def train_arbiter(job: ArbiterJob, recipe: ArbiterRecipe, reward: Reward, object
 def warm_up(job: ArbiterJob, recipe: ArbiterRecipe, rows: Rows) -> dict[str, Any]:
     """Stage 1; figures of held-out mismatches."""
     learn = balanced(rows.read(job.learn), recipe.seed)
+    if not learn:
+        raise RequestError(
+            f"none of the {len(job.learn)} problems has a mismatch of draft and target to learn from; give more "
+            f"problems, or a draft model that differs from the target"
+        )
 
     def epoch(number: int) -> Iterator[Labelled]:
         return (Labelled.of(group, *job.layout) for group in grouped(learn, recipe.rows, recipe.seed + number))
 
     held = rows.read(job.held)
-    course = Course(epoch, lambda module, device: of_labels(job, module, held, recipe.rows, device), job.report)
-    about = {"recipe": recipe.kept_of_warmup, "draft": job.arbiter.about.draft_fingerprint}
-    return fit(Supervised(job.arbiter.network, balance_of(learn)), recipe.schedule, course, job.work / "warmup", about)
+    course = Course(
+        epoch, lambda module, device: of_labels(job, module, held, recipe.rows, device), job.report, good=discerning
+    )
+    about = {"recipe": recipe.kept_of_warmup, **job.about}
+    objective = Supervised(job.arbiter.network, balance_of(learn))
+    return fit(objective, recipe.schedule, course, job.work / "warmup", about)
 
 
 @torch.no_grad()
 def of_labels(
     job: ArbiterJob, module: Any, held: Sequence[Mismatch], rows: int, device: torch.device
 ) -> dict[str, Any]:
-    """Figures of held-out mismatches."""
+    """Figures of held-out mismatches; none if there are no such."""
+    if not held:
+        return {}
     pairs = [module(Labelled.of(group, *job.layout).to(device))[1:] for group in grouped(held, rows, None)]
     logits, labels = (torch.cat(part) for part in zip(*pairs, strict=True))
     return figures(logits.float().sigmoid().tolist(), labels.tolist())
 
 
+def discerning(figures: dict[str, Any]) -> float:
+    """How well labels are told apart; by their mean error where they are all alike."""
+    auc = figures.get("auc", math.nan)
+    return -figures.get("mean_error", 0.0) if math.isnan(auc) else auc
+
+
 def labelled(job: ArbiterJob, recipe: ArbiterRecipe) -> Rows:
     """The labels of all problems, on disk. Under `accelerate launch` one process makes them for all."""
     refusing, choice = job.arbiter.arbitration(REFUSE), Choice(recipe.mismatches, recipe.seed)
-    about = {
-        "target": job.arbiter.about.target_fingerprint,
-        "draft": job.arbiter.about.draft_fingerprint,
-        "max_new_tokens": job.rig.generation.max_new_tokens,
-        "mismatches": recipe.mismatches,
-        "seed": recipe.seed,
-        "judge": job.judged_by,
-    }
+    about = {**job.about, "mismatches": recipe.mismatches, "seed": recipe.seed, "judge": job.judged_by}
     rows = Rows(job.work / "mismatches.jsonl", about)
 
     def label(problems: Sequence[Problem]) -> list[Mismatch]:
@@ -130,9 +140,9 @@ def optimise(
     stage = Stage.of(job, recipe, group, objective, labels if held else dict)
     looks = stage.run(job.learn, job.held[: recipe.probe], job.work / "grpo")
     if PartialState().is_main_process:
-        steps = [json.loads(line) for line in (job.work / "grpo" / STEPS).read_text("utf-8").splitlines()]
+        steps = read_steps(job.work / "grpo" / STEPS, recipe.steps)
         (job.folder / CURVES).write_bytes(curves(steps, looks))
-    return looks[-1]
+    return best(looks)
 
 
 def choose_threshold(job: ArbiterJob) -> tuple[float, dict[str, float]]:

@@ -64,7 +64,7 @@ class Limits:
 @define(eq=False)
 class Tally:
     """Counts of one sequence: `blocks` verified, `asked` (judged by the arbiter), `decisions`, `kept`; and decisions
-    that were not the arbiter's: `ends`, `banned`, `capped`."""
+    that were not the arbiter's: `ends`, `banned`, `capped`, and `likeliest`, which stands."""
 
     counts: Counter[str] = field(factory=Counter)
 
@@ -135,11 +135,13 @@ class Residuals:
 
 @frozen
 class Rules:
-    """How a walk goes: its limits, who decides by a score, whether mismatches behind a kept one are judged anew."""
+    """How a walk goes: its limits, who decides by a score, whether mismatches behind a kept one are judged anew, and
+    the ids with which the text ends."""
 
     limits: Limits
     keep: Keep
     rescore: bool = False
+    ends: frozenset[int] = frozenset()
 
 
 @define(eq=False)
@@ -156,20 +158,22 @@ class Walker:
     _scores: Sequence[float] = field(default=(), init=False)
 
     def walk(self) -> Walk:
-        """The accepted run: up to the first mismatch that is not kept, with the target's token after it."""
-        size, counts = len(self.request.draft), self.tally.counts
+        """The accepted run: up to the first mismatch that is not kept, with the target's token after it. Behind an end
+        nothing is judged: it will not be text."""
+        tokens, counts = self.request.draft.tokens.tolist(), self.tally.counts
         counts["blocks"] += 1
-        for node in range(size):
+        for node, token in enumerate(tokens):
             other = self.basis.alternative(node)
-            if other is None:
-                continue
-            reason = refusal(self.request, node, other, self.kept, self.rules.limits)
-            if reason is not None:
-                counts[reason] += 1
-            if reason is not None or not (yield from self._kept(node, other)):
-                return Acceptance(tuple(range(node)), other)
-            self.kept.append(node)
-        return Acceptance(tuple(range(size)), self.basis.bonus())
+            if other is not None:
+                reason = refusal(self.request, node, other, self.kept, self.rules.limits)
+                if reason is not None:
+                    counts[reason] += 1
+                if reason is not None or not (yield from self._kept(node, other)):
+                    return Acceptance(tuple(range(node)), other)
+                self.kept.append(node)
+            if token in self.rules.ends:
+                return Acceptance(tuple(range(node + 1)), token)
+        return Acceptance(tuple(range(len(tokens))), self.basis.bonus())
 
     def _kept(self, node: int, other: int) -> Generator[Block, Sequence[float], bool]:
         """The arbiter's decision on one mismatch; it is asked if it was not before."""
@@ -178,6 +182,11 @@ class Walker:
             self._block = Block(self.request, self._verified(node, other), self.state)
             counts["asked"] += 1
             self._scores = yield self._block
+        elif self._block.drafted[node] == self._block.verified[node]:
+            counts["likeliest"] += (
+                1  # refused by the ratio test, though it is what the arbiter was shown as the target's
+            )
+            return True
         keep = self.rules.keep(self._block, node, float(self._scores[node]))
         counts.update(decisions=1, kept=int(keep))
         return keep

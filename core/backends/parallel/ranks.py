@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Self
 
 from attrs import frozen
@@ -57,9 +58,22 @@ class Ranks:
         return f"rank {self.rank} of {self.size}"
 
 
+_apart: ContextVar[bool] = ContextVar("apart", default=False)
+
+
 def launched() -> Ranks | None:
-    """This process's place among several; None when it is alone."""
-    return Ranks.read(os.environ)
+    """This process's place among several that share a target; None when it is alone."""
+    return None if _apart.get() else Ranks.read(os.environ)
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """While it lasts, every process is alone: in training each has a whole target."""
+    before = _apart.set(True)
+    try:
+        yield
+    finally:
+        _apart.reset(before)
 
 
 @contextmanager

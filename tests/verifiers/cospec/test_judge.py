@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -56,7 +57,10 @@ def url(server: Server) -> str:
     return f"http://127.0.0.1:{server.server_port}/v1"
 
 
-@pytest.mark.parametrize(("reply", "label"), [("7", 0.7), ("Score: 2.5", 0.25), ("<think>9 or 8</think>10", 1.0)])
+@pytest.mark.parametrize(
+    ("reply", "label"),
+    [("7", 0.7), ("Score: 2.5", 0.25), ("<think>9 or 8</think>10", 1.0), ("**7/10**", 0.7), ("3.", 0.3)],
+)
 def test_an_endpoint_is_asked_about_both_ways(server: Server, reply: str, label: float) -> None:
     server.reply = reply
     assert judged(judge_of(url(server), "m"), [QUESTION] * 3) == [label] * 3
@@ -66,7 +70,10 @@ def test_an_endpoint_is_asked_about_both_ways(server: Server, reply: str, label:
     assert all(part in text for part in ("7 boxes of 12?", "[A]\n84", "[B]\n7", "[answer so far]\n7*12="))
 
 
-@pytest.mark.parametrize(("reply", "said"), [("good", "replied 'good'"), ("11", "11"), ("-1", "-1"), (None, "replied")])
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [("good", "replied 'good'"), ("11", "11"), ("-1", "-1"), (None, "replied"), ("3 of 10", "3 of 10")],
+)
 def test_what_is_no_score_is_refused(server: Server, reply: Any, said: str) -> None:
     server.reply = reply
     with pytest.raises(RequestError, match=said):
@@ -77,6 +84,16 @@ def test_an_endpoint_that_refuses_is_named(server: Server) -> None:
     server.status = 403
     with pytest.raises(RequestError, match=r"the judge at http://127.* failed"):
         judged(judge_of(url(server), "m"), [QUESTION])
+
+
+def test_single_replies_that_are_no_score_are_left_out() -> None:
+    replies = iter([7, math.nan, 2])
+    assert judged(lambda question: next(replies), [QUESTION] * 3) == [0.7, None, 0.2]
+
+
+def test_a_function_that_fails_is_named() -> None:
+    with pytest.raises(RequestError, match="the judge failed: ZeroDivisionError"):
+        judged(lambda question: 1 / 0, [QUESTION])
 
 
 def half(question: Question) -> float:

@@ -36,7 +36,9 @@ def network(pair: Any, segment_only_lora: bool = False) -> Network:
     """The same arbiter as it is trained."""
     model = own_copy(pair.drafter.reader.target.model)
     adapt(model, read_adapter(pair.folder), "it")
-    return Network(headless(model), pair.bound().judge.head, segment_only_lora)
+    adapter = read_adapter(pair.folder)
+    down = [model.get_submodule(path).down for path in adapter.pairs] if segment_only_lora else ()
+    return Network(headless(model), pair.bound().judge.head, down)
 
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sample, torch.Tensor]]:

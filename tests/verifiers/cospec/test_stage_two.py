@@ -29,8 +29,8 @@ def scored(course: Course, right: bool, advantage: float, tokens: int = 8, passe
 
 
 def courses() -> tuple[Course, Course]:
-    kept_then_refused = Consulted(sample(), [1, 3], [True, False])
-    refused = Consulted(sample(), [1], [False], {3: True})
+    kept_then_refused = Consulted(sample(), [1, 3], [True, False], [0.75, 0.5])
+    refused = Consulted(sample(), [1], [False], [0.25], {3: (True, 0.9)})
     return Course([Reach(1, 3, 4)], [kept_then_refused]), Course([Reach(1, 1, 4)], [refused])
 
 
@@ -49,7 +49,7 @@ def test_only_consulted_decisions_learn() -> None:
 def test_decisions_without_effect_learn_when_told() -> None:
     one, two = courses()
     blocks = decided([scored(one, True, 1.0), scored(two, False, -1.0)], "dapo")
-    assert (blocks[1].places, blocks[1].kept) == ((1, 3), (False, True))
+    assert (blocks[1].places, blocks[1].kept, blocks[1].chances) == ((1, 3), (False, True), (0.25, 0.9))
     assert [block.weight for block in blocks] == pytest.approx([1 / 4, 1 / 4])
 
 
