@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from draftmux.verifiers.cospec import train as module
-
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft asks transformers
 SMALL = "--held-out 0.4 --max-new-tokens 10 --batch 8 --rank 2 --warmup-steps 4 --rows 4 --group 2 --every 1"
 PAIR = """models:
@@ -39,7 +37,7 @@ def problems(tmp_path: Path) -> Path:
 
 
 class Chance:
-    """Right where the answer has an even number of a's: what a tiny random model can be rewarded for."""
+    """Right where the answer's code points have an even sum: what a tiny random model can be rewarded for."""
 
     def solved(self, answer: str, reference: str) -> bool:
         return sum(map(ord, answer)) % 2 == 0
@@ -74,21 +72,17 @@ def test_labels_are_outcomes(pair: Path, problems: Path, monkeypatch: pytest.Mon
     """Each label by the book: decode both branches plainly, and look."""
     from draftmux.cli.train_arbiter import open_pair
     from draftmux.generation import Generation
-    from draftmux.protocols import Resources
     from draftmux.verifiers.cospec.mining import LABELS, Choice, Rig, by_outcome
     from draftmux.verifiers.cospec.problems import read_problems
-    from draftmux.verifiers.cospec.random import RandomArbiter
 
     pipeline, _ = open_pair(str(pair), ())
     rig = Rig(pipeline.parts, pipeline.tokenizer, Generation(max_new_tokens=12), 4)
     known = read_problems(problems)
-    refusing: Any = RandomArbiter(rate=0.0).bind(Resources(backend=pipeline.parts.backend))
-    rows = by_outcome(rig, known, Chance(), refusing, Choice(2, 0))
+    rows = by_outcome(rig, known, Chance(), Choice(2, 0))
     assert len(rows) > 8
     by_key = {problem.key: problem for problem in known}
     for row in rows:
         start = rig.ask("", by_key[row.key]).tokens
-        spliced = (*row.sample.context.tolist(), row.sample.drafted[row.place])
         assert row.sample.drafted[: row.place] == row.sample.verified[: row.place]
         prefix = (*row.sample.context.tolist(), *row.sample.drafted[: row.place + 1])
         room = 12 - (len(prefix) - len(start))
@@ -96,7 +90,6 @@ def test_labels_are_outcomes(pair: Path, problems: Path, monkeypatch: pytest.Mon
         plain = pipeline.generate(list(start), max_new_tokens=12).tokens
         right = tuple(Chance().solved(rig.text(ids), "") for ids in ((*prefix, *rest)[len(start) :], plain))
         assert row.right == right and row.label == LABELS[right]  # type: ignore[index]
-        assert len(spliced) <= len(prefix)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +115,7 @@ def test_faults_are_said_in_a_line(pair: Path, problems: Path, tmp_path: Path, c
     other = tmp_path / "copy.yaml"
     other.write_text(f"models: {{target: {{source: '{model}'}}}}\ndrafters: {{copy: {{use: pld}}}}\n", "utf-8")
     refused = command("train", "arbiter", "--pipeline", str(other), "--task", "exact-string", *flags, code=1)
-    assert "use: sps" in refused.output and module.REFUSE > 1
+    assert "use: sps" in refused.output
 
 
 def test_a_pipeline_that_has_an_arbiter_already_is_trained_without_it(pair: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MOST = 10.0  # a judge's highest score
-SCORE = re.compile(r"(?:score\s*[:=]?\s*)?\**(-?\d+(?:\.\d+)?)\**(?:\s*/\s*10)?\.?", re.IGNORECASE)
+SCORE = re.compile(r"(?:score\s*[:=]?\s*)?(-?\d+(?:\.\d+)?)(?:\s*/\s*10)?\.?", re.IGNORECASE)
 INSTRUCTIONS = """You compare two ways in which an answer may go on. Score from 0 to 10 how good it is to go on with A \
 instead of B: 10 if A leads to a right answer and B does not, 5 if it makes no difference, 0 if A leads to a wrong \
 answer and B does not. Reply with the number alone."""
@@ -72,7 +72,7 @@ class Endpoint:
             raise RequestError(
                 f"the judge at {self.client.base_url} failed: {error}; run the same command again to go on"
             ) from error
-        found = SCORE.fullmatch(text.rpartition("</think>")[2].strip())
+        found = SCORE.fullmatch(text.rpartition("</think>")[2].replace("*", "").strip())
         if found is None:
             raise UnusableError(
                 f"the judge '{self.model}' replied {text[:200]!r} where a number from 0 to 10 was asked"

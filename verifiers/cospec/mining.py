@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 
 from draftmux.prompts import encode
 from draftmux.verifiers.cospec.judge import Question, judged
-from draftmux.verifiers.cospec.rollouts import Ask, roll_out, watching
+from draftmux.verifiers.cospec.rollouts import Ask, refusing, roll_out, watching
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from draftmux.generation import Generation
     from draftmux.protocols import Task
     from draftmux.results import Result
-    from draftmux.verifiers.cospec.arbitration import BoundArbitration
     from draftmux.verifiers.cospec.judge import Judge
     from draftmux.verifiers.cospec.network import Sample
     from draftmux.verifiers.cospec.problems import Problem
@@ -86,9 +85,9 @@ class Decoded:
     branches: Mapping[str, Branch]
 
     @classmethod
-    def of(cls, rig: Rig, problems: Sequence[Problem], refusing: BoundArbitration, choice: Choice) -> Decoded:
-        """`refusing` keeps no mismatch."""
-        parts, watched = watching(rig.parts, refusing)
+    def of(cls, rig: Rig, problems: Sequence[Problem], choice: Choice) -> Decoded:
+        """All of them at once."""
+        parts, watched = watching(rig.parts, refusing(rig.parts))
         asks = {problem.key: rig.ask(problem.key, problem) for problem in problems}
         answers = roll_out(parts, rig.tokenizer, list(asks.values()), rig.batch)
         branches: dict[str, Branch] = {}
@@ -102,12 +101,10 @@ class Decoded:
         return cls(answers, branches)
 
 
-def by_outcome(
-    rig: Rig, problems: Sequence[Problem], task: Task, refusing: BoundArbitration, choice: Choice
-) -> list[Mismatch]:
+def by_outcome(rig: Rig, problems: Sequence[Problem], task: Task, choice: Choice) -> list[Mismatch]:
     """Labelled mismatches, some of every problem."""
-    decoded = Decoded.of(rig, problems, refusing, choice)
-    wholes = _ended(rig, watching(rig.parts, refusing)[0], decoded.branches)
+    decoded = Decoded.of(rig, problems, choice)
+    wholes = _ended(rig, watching(rig.parts, refusing(rig.parts))[0], decoded.branches)
     rows = []
     for name, branch in decoded.branches.items():
         key, reference = branch.problem.key, branch.problem.reference
@@ -117,11 +114,9 @@ def by_outcome(
     return rows
 
 
-def by_judge(
-    rig: Rig, problems: Sequence[Problem], judge: Judge, refusing: BoundArbitration, choice: Choice
-) -> list[Mismatch]:
+def by_judge(rig: Rig, problems: Sequence[Problem], judge: Judge, choice: Choice) -> list[Mismatch]:
     """The same with labels of a judge."""
-    branches = list(Decoded.of(rig, problems, refusing, choice).branches.values())
+    branches = list(Decoded.of(rig, problems, choice).branches.values())
     labels = judged(judge, [_question(rig, branch) for branch in branches])
     return [
         Mismatch(branch.problem.key, branch.sample, branch.place, label, None)

@@ -17,6 +17,7 @@ from draftmux.verifiers.cospec.head import Head
 from draftmux.verifiers.cospec.learned import LearnedArbiter, depth, draft_model, headless, over
 from draftmux.verifiers.cospec.network import Network
 from draftmux.verifiers.cospec.verifier import CospecArbiter
+from draftmux.verifiers.cospec.window import SLACK
 
 if TYPE_CHECKING:
     from draftmux.protocols import Resources
@@ -50,6 +51,17 @@ def shared_copy(model: Any) -> Any:
     return copy.deepcopy(model, shared)
 
 
+def refuse_sliding(draft: Any, window: int) -> None:
+    """RequestError when a draft model has layers that see less than what the arbiter reads: it learns without them."""
+    config = draft.config.get_text_config(decoder=True)
+    seen = getattr(config, "sliding_window", None)
+    if "sliding_attention" in (getattr(config, "layer_types", None) or ()) and seen and window + SLACK > seen:
+        raise RequestError(
+            f"layers of the draft model see {seen} tokens, and the arbiter is to read {window} and up to {SLACK} more; "
+            f"set --window to {seen - SLACK} or less, without --segment-only-lora"
+        )
+
+
 def new_network(draft: Any, recipe: ArbiterRecipe) -> tuple[Network, Any]:
     """Network and PEFT's model; RequestError without the package."""
     try:
@@ -69,6 +81,7 @@ def new_network(draft: Any, recipe: ArbiterRecipe) -> tuple[Network, Any]:
 def studied(target: Any, drafter: str, names: tuple[str, str], resources: Resources, recipe: ArbiterRecipe) -> Studied:
     """A new arbiter for a target and a drafter's model (with their `names`) on the target's backend."""
     draft = draft_model(drafter, resources)
+    refuse_sliding(draft, ALL if recipe.segment_only_lora else recipe.window)
     network, adapted = new_network(draft, recipe)
     about = About(
         separator=min(resources.backend.eos_ids, default=0) if resources.backend else 0,

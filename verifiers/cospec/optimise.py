@@ -20,7 +20,7 @@ from draftmux.training.checkpoints import resume, save
 from draftmux.verifiers.cospec.grpo import decided, learned_from, minibatches
 from draftmux.verifiers.cospec.monitors import of_answers, of_rollouts
 from draftmux.verifiers.cospec.policy import divergence, entropy, loss_of
-from draftmux.verifiers.cospec.rollouts import roll_out, watching
+from draftmux.verifiers.cospec.rollouts import refusing, roll_out, watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from draftmux.verifiers.cospec.problems import Problem
     from draftmux.verifiers.cospec.recipe import ArbiterRecipe, Objective
 
-REFUSE = 2.0  # a threshold that no score reaches
 STEPS, BEST = "steps.jsonl", "best"
 
 
@@ -53,12 +52,13 @@ class Setup:
         """Window and separator."""
         return self.arbiter.about.window, self.arbiter.about.separator
 
-    def solved(self, threshold: float, problems: Sequence[Problem]) -> list[bool]:
-        """Which problems are solved with the arbiter at a threshold; above 1 it is the target alone. Every process has
+    def solved(self, problems: Sequence[Problem], threshold: float | None = None) -> list[bool]:
+        """Which problems are solved with the arbiter at a threshold; without one by the target alone. Every process has
         decoded a share."""
         state = PartialState()
+        deciding = refusing(self.rig.parts) if threshold is None else self.arbiter.arbitration(threshold)
         own = list(problems)[state.process_index :: state.num_processes]
-        rig, parts = self.rig, watching(self.rig.parts, self.arbiter.arbitration(threshold))[0]
+        rig, parts = self.rig, watching(self.rig.parts, deciding)[0]
         results = roll_out(parts, rig.tokenizer, [rig.ask(p.key, p) for p in own], rig.batch)
         right = {p.key: self.task.solved(rig.text(results[p.key].tokens), p.reference) for p in own}
         everyone = dict(pair for part in gather_object([right]) for pair in part.items())
@@ -103,14 +103,14 @@ class Stage:
         progress = resume(folder, network, [optimizer], self.about)
         looks: list[dict[str, Any]] = progress.get("looks", [])
         rows = read_steps(folder / STEPS, progress.get("step", 0))
-        plain = self.setup.solved(REFUSE, held)
+        plain = self.setup.solved(held)
         for number in range(progress.get("step", 0), recipe.steps):
             if stopped(looks, recipe.patience):
                 break
             told = self.step(list(learn), number, optimizer)
             rows.append({"step": number + 1, **told})
             if (number + 1) % recipe.every == 0 or number + 1 == recipe.steps:
-                found = of_answers(self.setup.solved(0.5, held), plain)
+                found = of_answers(self.setup.solved(held, 0.5), plain)
                 looks.append({**told, "step": number + 1, **found, **self.labels()})
                 if self.accelerator.is_main_process:
                     (folder / STEPS).write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
@@ -161,9 +161,9 @@ class Stage:
             own = loss_of(self.objective, batch.decisions, logits) * share
             state.backward(own)
             with torch.no_grad():
-                loss += float(own)
-                drift += float(divergence(logits, batch.decisions.reference, heat).sum())
-                spread += float(entropy(logits, heat).sum())
+                loss += float(own.detach())
+                drift += float(divergence(logits.detach(), batch.decisions.reference, heat).sum())
+                spread += float(entropy(logits.detach(), heat).sum())
                 count += len(logits)
         loss = sum(gather_object([loss]))
         figures = {"loss": loss, "kl": drift / max(1, count), "entropy": spread / max(1, count)}

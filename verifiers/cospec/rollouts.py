@@ -11,11 +11,14 @@ import numpy as np
 from attrs import define, evolve, field, frozen
 
 from draftmux.engine.scheduler import Scheduler
+from draftmux.errors import RequestError
+from draftmux.protocols import Resources
 from draftmux.routers.fixed import Fixed
 from draftmux.types import Accepts
 from draftmux.verifiers.cospec.arbitration import Arbiter
 from draftmux.verifiers.cospec.features import features
 from draftmux.verifiers.cospec.network import Sample
+from draftmux.verifiers.cospec.random import RandomArbiter
 from draftmux.verifiers.cospec.reward import Reach
 
 if TYPE_CHECKING:
@@ -200,6 +203,8 @@ def roll_out(parts: Parts, tokenizer: Any, asks: Sequence[Ask], batch: int) -> d
         scheduler.submit(ask.tokens, ask.generation, ask.name)
     found: dict[str, Result] = {}
     for delta in scheduler.run():
+        if isinstance(delta.error, RequestError):
+            raise RequestError(f"problem {delta.request_id}: {delta.error}") from delta.error
         if delta.error is not None:
             raise delta.error
         if delta.result is not None:
@@ -214,3 +219,9 @@ def watching(
     verifier = Watching(arbitration, explore, idle)
     [name] = parts.drafters
     return evolve(parts, verifier=verifier, router=Fixed(drafter=name)), verifier
+
+
+def refusing(parts: Parts) -> BoundArbitration:
+    """Keeps no mismatch: the text is the target's own."""
+    bound: BoundArbitration = RandomArbiter(rate=0.0).bind(Resources(backend=parts.backend))  # type: ignore[assignment]
+    return bound

@@ -30,10 +30,8 @@ class Rows:
 
     def fill(self, problems: Sequence[Problem], mine: Callable[[Sequence[Problem]], list[Mismatch]]) -> Iterator[int]:
         """Label what is missing; yields how many problems are through."""
+        self._mend()
         done = {key for chunk in self._chunks() for key in chunk["keys"]}
-        whole, _, torn = self.path.read_bytes().rpartition(b"\n")
-        if torn:  # of a run that was stopped while it wrote
-            self.path.write_bytes(whole + b"\n")
         missing = [problem for problem in problems if problem.key not in done]
         through = len(problems) - len(missing)
         for at in range(0, len(missing), CHUNK):
@@ -49,9 +47,15 @@ class Rows:
         wanted = {problem.key for problem in problems}
         return [unpacked(row) for chunk in self._chunks() for row in chunk["rows"] if row["key"] in wanted]
 
+    def _mend(self) -> None:
+        """Cut a last line that was not written to its end, by a run that was stopped."""
+        whole, end, torn = self.path.read_bytes().rpartition(b"\n") if self.path.is_file() else (b"", b"", b"")
+        if torn:
+            self.path.write_bytes(whole + end)
+
     def _chunks(self) -> Iterator[dict[str, Any]]:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if not self.path.is_file():
+        if not self.path.is_file() or not self.path.stat().st_size:
             self.path.write_text(json.dumps(self.about) + "\n", "utf-8")
         first, *lines = self.path.read_text("utf-8").splitlines()
         if json.loads(first) != json.loads(json.dumps(self.about)):

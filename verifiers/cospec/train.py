@@ -17,7 +17,7 @@ from draftmux.verifiers.cospec import checkpoint
 from draftmux.verifiers.cospec.grpo import Group
 from draftmux.verifiers.cospec.mining import Choice, balanced, by_judge, by_outcome
 from draftmux.verifiers.cospec.monitors import curves
-from draftmux.verifiers.cospec.optimise import REFUSE, STEPS, Setup, Stage, best, read_steps
+from draftmux.verifiers.cospec.optimise import STEPS, Setup, Stage, best, read_steps
 from draftmux.verifiers.cospec.rows import Rows
 from draftmux.verifiers.cospec.warmup import Labelled, Supervised, balance_of, figures, grouped
 
@@ -116,14 +116,14 @@ def discerning(figures: dict[str, Any]) -> float:
 
 def labelled(job: ArbiterJob, recipe: ArbiterRecipe) -> Rows:
     """The labels of all problems, on disk. Under `accelerate launch` one process makes them for all."""
-    refusing, choice = job.arbiter.arbitration(REFUSE), Choice(recipe.mismatches, recipe.seed)
+    choice = Choice(recipe.mismatches, recipe.seed)
     about = {**job.about, "mismatches": recipe.mismatches, "seed": recipe.seed, "judge": job.judged_by}
     rows = Rows(job.work / "mismatches.jsonl", about)
 
     def label(problems: Sequence[Problem]) -> list[Mismatch]:
         if job.judge is not None:
-            return by_judge(job.rig, problems, job.judge, refusing, choice)
-        return by_outcome(job.rig, problems, job.task, refusing, choice)
+            return by_judge(job.rig, problems, job.judge, choice)
+        return by_outcome(job.rig, problems, job.task, choice)
 
     with PartialState().main_process_first():
         for through in rows.fill([*job.learn, *job.held], label):
@@ -147,6 +147,6 @@ def optimise(
 
 def choose_threshold(job: ArbiterJob) -> tuple[float, dict[str, float]]:
     """Of some thresholds the one with which most held-out problems are solved; of equal ones that nearest to a half."""
-    found = {each: float(np.mean(job.solved(each, job.held))) for each in THRESHOLDS}
+    found = {each: float(np.mean(job.solved(job.held, each))) for each in THRESHOLDS}
     best = max(found, key=lambda each: (found[each], -abs(each - 0.5)))
     return best, {str(each): right for each, right in found.items()}

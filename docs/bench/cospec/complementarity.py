@@ -20,12 +20,10 @@ from attrs import evolve, field, frozen
 from torch import set_num_threads
 
 from draftmux.cli.train_arbiter import open_pair, task_of
-from draftmux.protocols import Resources
 from draftmux.routers.fixed import Fixed
 from draftmux.verifiers.cospec.mining import Choice, Rig, by_outcome
 from draftmux.verifiers.cospec.problems import read_problems
-from draftmux.verifiers.cospec.random import RandomArbiter
-from draftmux.verifiers.cospec.rollouts import roll_out
+from draftmux.verifiers.cospec.rollouts import refusing, roll_out
 from draftmux.verifiers.cospec.significance import paired_interval
 
 if TYPE_CHECKING:
@@ -61,8 +59,8 @@ def scripted(
     names = [str(number) for number in range(len(problems))]
     asked = Scripts(dict(zip(names, scripts, strict=True)))
     [drafter] = rig.parts.drafters
-    verifier: Any = RandomArbiter(rate=0.0).bind(Resources(backend=rig.parts.backend))
-    parts = evolve(rig.parts, verifier=evolve(verifier, keep=asked.keep), router=Fixed(drafter=drafter))
+    verifier = evolve(refusing(rig.parts), keep=asked.keep)
+    parts = evolve(rig.parts, verifier=verifier, router=Fixed(drafter=drafter))
     found = roll_out(parts, rig.tokenizer, [rig.ask(n, p) for n, p in zip(names, problems, strict=True)], rig.batch)
     return [
         (task.solved(rig.text(found[name].tokens), problem.reference), asked.made.get(name, []))
@@ -118,8 +116,9 @@ def main(path: str, problems: Path, **more: Any) -> None:
     pipeline, _ = open_pair(path, ())
     generation = evolve(pipeline.spec.generation, temperature=0.0, max_new_tokens=more["max_new_tokens"])
     rig = Rig(pipeline.parts, pipeline.tokenizer, generation, more["batch"])
-    refusing: Any = RandomArbiter(rate=0.0).bind(Resources(backend=rig.parts.backend))
-    rows = by_outcome(rig, known, task, refusing, Choice(ALL, 0))
+    rows = by_outcome(rig, known, task, Choice(ALL, 0))
+    if not rows:
+        raise click.ClickException("draft and target never differ on these problems")
     outcomes = Counter(row.right for row in rows)
     for right, count in sorted(outcomes.items(), reverse=True):
         words = ["right" if each else "wrong" for each in right or ()]

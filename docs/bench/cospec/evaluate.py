@@ -91,12 +91,14 @@ class Bench:
         """The target alone."""
         return Tally(Pipeline.build(evolve(plain_spec(self.base.spec), max_batch=self.batch), self.base))
 
-    def draft(self) -> Tally:
-        """The draft model alone, as a target."""
+    def draft(self) -> dict[str, Tally]:
+        """The draft model alone, as a target; nothing where it is a part of the target."""
         plain = plain_spec(self.base.spec)
         name = self.base.spec.drafters[self.drafter].plugin.model
+        if name is None:
+            return {}
         models = {"target": self.base.spec.models[name]}
-        return Tally(Pipeline.build(evolve(plain, models=models, max_batch=self.batch)))
+        return {DRAFT: Tally(Pipeline.build(evolve(plain, models=models, max_batch=self.batch)))}
 
     def tuned(self, verifier: str, problems: Sequence[Problem]) -> str:
         """The rule with the threshold that solves most of some problems."""
@@ -136,7 +138,7 @@ def main(
     spec = read_pipeline(path, ["verifier={use: exact-match}", *COMMON])
     base = Pipeline.build(spec)
     bench = Bench(path, more["batch"], task_of(task), base, next(iter(spec.drafters)))
-    systems = {TARGET: bench.plain(), DRAFT: bench.draft()}
+    systems = {TARGET: bench.plain(), **bench.draft()}
     systems |= {name: bench.system(overrides) for name, overrides in RULES.items()}
     chosen = {name: bench.tuned(verifier, validation) for name, verifier in TUNED.items()}
     systems |= {name: bench.system(overrides) for name, overrides in chosen.items()}
@@ -152,16 +154,17 @@ def main(
     figures = {name: of(tally, systems) for name, tally in systems.items()}
     for name, found in figures.items():
         click.echo(line(name, found))
-    union = np.array(systems[TARGET].solved) | np.array(systems[DRAFT].solved)
-    click.echo(f"either alone: {union.mean():.4f} of {len(test)} problems; chosen: {chosen}")
+    either = np.any([systems[name].solved for name in (TARGET, DRAFT) if name in systems], axis=0).mean()
+    click.echo(f"either alone: {either:.4f} of {len(test)} problems; chosen: {chosen}")
     if more["out"]:
-        kept = {"figures": figures, "chosen": chosen, "problems": len(test)}
+        kept = {"figures": figures, "chosen": chosen, "problems": len(test), "either": float(either)}
         more["out"].write_text(json.dumps(kept, indent=2), "utf-8")
 
 
 def of(tally: Tally, systems: dict[str, Tally]) -> dict[str, Any]:
     """Figures of one system, beside the target alone and the draft alone."""
-    own, target, draft = (np.array(each.solved) for each in (tally, systems[TARGET], systems[DRAFT]))
+    own, target = np.array(tally.solved), np.array(systems[TARGET].solved)
+    draft = np.array(systems[DRAFT].solved) if DRAFT in systems else np.zeros_like(target)
     only = draft & ~target
     low, high = paired_interval(own, target)
     decisions = tally.told.get("decisions", 0.0)

@@ -62,7 +62,9 @@ def humaneval(row: dict[str, Any]) -> dict[str, str]:
 
 
 def boxed(solution: str) -> str:
-    """What the last `\\boxed{}` holds, braces within braces included."""
+    """What the last `\\boxed{}` holds, braces within braces included; nothing if there is none."""
+    if "\\boxed{" not in solution:
+        return ""
     start = solution.rindex("\\boxed{") + len("\\boxed{")
     depth, at = 1, start
     while depth:
@@ -93,7 +95,8 @@ def rows(name: str, split: str) -> Iterator[dict[str, Any]]:
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True)
 def main(name: str, split: str, out: Path) -> None:
     """Write one file."""
-    lines = [json.dumps({**FORMS[name](row), "family": name}) for row in rows(name, split)]
+    made = [{**FORMS[name](row), "family": name} for row in rows(name, split)]
+    lines = [json.dumps(each) for each in made if each["reference"]]
     out.write_text("\n".join(lines) + "\n", "utf-8")
     click.echo(f"{len(lines)} problems in {out}")
 

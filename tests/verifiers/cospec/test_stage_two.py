@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from attrs import evolve
 
 from draftmux.generation import Generation
 from draftmux.testing.harness import assemble, serve
 from draftmux.testing.reference import Ask as Request
-from draftmux.verifiers.cospec.grpo import Group, Scored, decided
+from draftmux.verifiers.cospec.grpo import Decided, Group, Scored, decided, minibatches
 from draftmux.verifiers.cospec.monitors import curves, of_answers, of_rollouts
-from draftmux.verifiers.cospec.network import Sample
-from draftmux.verifiers.cospec.optimise import stopped
+from draftmux.verifiers.cospec.network import Batch, Sample
+from draftmux.verifiers.cospec.optimise import best, stopped
+from draftmux.verifiers.cospec.policy import loss_of
+from draftmux.verifiers.cospec.recipe import Objective
 from draftmux.verifiers.cospec.reward import Reach, Reward
 from draftmux.verifiers.cospec.rollouts import Consulted, Course, watching
 
@@ -105,3 +110,50 @@ def test_idle_decisions_are_drawn_and_change_nothing(pair: Any) -> None:
                 assert not mine.kept[-1] and min(mine.idle) > mine.places[-1]
                 assert all(mine.sample.drafted[p] != mine.sample.verified[p] for p in mine.idle)
     assert count > 0
+
+
+class Table(torch.nn.Module):
+    """A network whose logits `(B, K)` are its parameters, by the first token of a block's context."""
+
+    def __init__(self, values: list[list[float]]) -> None:
+        super().__init__()
+        self.logits = torch.nn.Parameter(torch.tensor(values))
+        self.backbone = SimpleNamespace(device=torch.device("cpu"))
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        starts = [int(ids[ids != 39][0]) for ids in batch.ids]
+        return self.logits[starts, : batch.rows.shape[1]]
+
+
+def block(start: int, places: tuple[int, ...], kept: tuple[bool, ...], advantage: float) -> Decided:
+    own = Sample(np.array([start, 6, *[7] * start]), (1, 2, 3, 4), (1, 9, 3, 8), sample().features)
+    return Decided(own, places, kept, (0.5,) * len(places), advantage, 1 / 3)
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_only_what_took_effect_has_a_gradient(rows: int) -> None:
+    """Two blocks of different length, in batches: the places behind a refusal, and those that agree, have none; the
+    signs are those of the advantage."""
+    policy: Any = Table([[0.0] * 4, [0.0] * 4])
+    blocks = [block(1, (1, 3), (True, False), 1.0), block(0, (1,), (False,), -1.0)]
+    for batch in minibatches(blocks, policy, (64, 39), rows, heat=2.0):
+        loss_of(Objective(temperature=2.0, beta=0.0), batch.decisions, batch.logits(policy)).backward()
+    gradient = policy.logits.grad
+    assert gradient[0].tolist() == pytest.approx([0, -1 / 12, 0, 0])  # refused and bad: refuse less, so logit up
+    assert gradient[1].tolist() == pytest.approx([0, -1 / 12, 0, 1 / 12])  # kept and good: up; refused and good: down
+
+
+def test_the_policy_that_decided_is_what_is_compared_with() -> None:
+    """Chances of another policy than the present one: the ratio is theirs, and is clipped."""
+    policy: Any = Table([[0.0] * 4])
+    old = evolve(block(0, (1,), (True,), 1.0), chances=(0.4,), weight=1.0)
+    [batch] = minibatches([old], policy, (64, 39), 8, heat=1.0)
+    assert float(batch.decisions.behaviour.exp()) == pytest.approx(0.4)
+    loss = loss_of(Objective(beta=0.0), batch.decisions, batch.logits(policy))
+    assert float(loss.detach()) == pytest.approx(-1.2)  # 0.5 / 0.4 is 1.25, clipped
+
+
+@pytest.mark.parametrize(("held", "which"), [([0.5, 0.6, 0.6, 0.4], 2), ([0.5], 0)])
+def test_the_best_look_is_the_last_of_the_best(held: list[float], which: int) -> None:
+    looks = [{"held_right": each} for each in held]
+    assert best(looks) is looks[which]
