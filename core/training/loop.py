@@ -27,13 +27,15 @@ BEST = "best"  # folder of the best report's parameters
 @frozen(eq=False)
 class Course:
     """What is learned from: batches by epoch, and figures of held-out data, given the module on its device. `good`
-    rates such figures: the parameters at the end are then those of the best report."""
+    rates such figures: the parameters at the end are then those of the best report. `placed`: the module is on its
+    device already, with weights that others use."""
 
     epoch: Epoch
     figures: Callable[[nn.Module, torch.device], dict[str, Any]]
     report: Report
     every: int = 100
     good: Callable[[dict[str, Any]], float] | None = None
+    placed: bool = False
 
 
 def fit(
@@ -53,14 +55,16 @@ def fit(
     progress = resume(folder, objective, optimizers, about)
     figures: dict[str, Any] = progress.get("figures", {})
     best: dict[str, Any] | None = progress.get("best")
-    module, *optimizers = accelerator.prepare(objective, *optimizers)
+    device = next(objective.parameters()).device if course.placed else accelerator.device
+    placing = [not course.placed] * (1 + len(optimizers))
+    module, *optimizers = accelerator.prepare(objective, *optimizers, device_placement=placing)
     running: list[float] = []
     for step, batch in enumerate(
         _own(course.epoch, progress.get("step", 0), schedule, accelerator), progress.get("step", 0)
     ):
         for group in (group for each in optimizers for group in each.param_groups):
             group["lr"] = schedule.rate(step) * group["share"]
-        loss = module(batch.to(accelerator.device), step / schedule.steps)[0]
+        loss = module(batch.to(device), step / schedule.steps)[0]
         accelerator.backward(loss)
         accelerator.clip_grad_norm_(trained, schedule.clip)
         for optimizer in optimizers:
@@ -68,7 +72,7 @@ def fit(
             optimizer.zero_grad()
         running.append(float(loss.detach()))
         if (step + 1) % course.every == 0 or step + 1 == schedule.steps:
-            figures = {"loss": sum(running) / len(running), **_held_out(module, course, accelerator.device)}
+            figures = {"loss": sum(running) / len(running), **_held_out(module, course, device)}
             running = []
             if accelerator.is_main_process:
                 if course.good is not None and (best is None or course.good(figures) >= course.good(best)):

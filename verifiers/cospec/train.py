@@ -89,7 +89,11 @@ def warm_up(job: ArbiterJob, recipe: ArbiterRecipe, rows: Rows) -> dict[str, Any
 
     held = rows.read(job.held)
     course = Course(
-        epoch, lambda module, device: of_labels(job, module, held, recipe.rows, device), job.report, good=discerning
+        epoch,
+        lambda module, device: of_labels(job, module, held, recipe.rows, device),
+        job.report,
+        good=discerning,
+        placed=True,
     )
     about = {"recipe": recipe.kept_of_warmup, **job.about}
     objective = Supervised(job.arbiter.network, balance_of(learn))

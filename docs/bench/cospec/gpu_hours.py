@@ -4,8 +4,8 @@
 
 Rollouts: 64 at once, drafts of 8 tokens, 4 tokens a target pass. A pass takes the longer of reading the weights and of
 computing, and as much again as Python takes for its layers. Labels: each problem once, and half an answer for each of 4
-mismatches. Learning: every block with a mismatch is read with its whole context, forward three times (policy before
-the update, policy, reference) and backward once through frozen weights.
+mismatches. Learning: every block with a mismatch is read with its whole context, forward twice (policy and
+reference) and backward once through frozen weights.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def hours(pair: tuple[Model, Model, Device], task: tuple[int, int, int]) -> tupl
     rollouts = STEPS * ROLLOUTS * answer * a_judged_token
     blocks = STEPS * ROLLOUTS * answer / TOKENS_A_PASS * MISMATCHED
     rows = prompt + answer / 2 + 2 * DEPTH + 3
-    learning = blocks * rows * draft.size * (3 * 2 + 2) / (device.bfloat16 * device.reached)
+    learning = blocks * rows * draft.size * (2 * 2 + 2) / (device.bfloat16 * device.reached)
     return labels / 3600, rollouts / 3600, learning / 3600
 
 
