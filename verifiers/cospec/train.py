@@ -88,13 +88,11 @@ def warm_up(job: ArbiterJob, recipe: ArbiterRecipe, rows: Rows) -> dict[str, Any
         return (Labelled.of(group, *job.layout) for group in grouped(learn, recipe.rows, recipe.seed + number))
 
     held = rows.read(job.held)
-    course = Course(
-        epoch,
-        lambda module, device: of_labels(job, module, held, recipe.rows, device),
-        job.report,
-        good=discerning,
-        placed=True,
-    )
+
+    def of_held(module: Any, device: torch.device) -> dict[str, Any]:
+        return of_labels(job, module, held, recipe.rows, device)
+
+    course = Course(epoch, of_held, job.report, good=discerning, placed=True)
     about = {"recipe": recipe.kept_of_warmup, **job.about}
     objective = Supervised(job.arbiter.network, balance_of(learn))
     return fit(objective, recipe.schedule, course, job.work / "warmup", about)
