@@ -148,7 +148,7 @@ class Stage:
         """What this process's mean counts in that of all."""
         dapo = self.objective.mean == "dapo"
         own = float(sum(map(learned_from, rollouts)) if dapo else len(rollouts))
-        return own / max(1.0, sum(gather_object([own])))
+        return own / max(1.0, float(sum(gather_object([own]))))
 
     def update(self, blocks: Sequence[Decided], share: float, optimizer: torch.optim.Optimizer) -> dict[str, float]:
         """One step of the optimizer; figures of it."""

@@ -112,8 +112,8 @@ def of_labels(
 
 def discerning(figures: dict[str, Any]) -> float:
     """How well labels are told apart; by their mean error where they are all alike."""
-    auc = figures.get("auc", math.nan)
-    return -figures.get("mean_error", 0.0) if math.isnan(auc) else auc
+    auc = float(figures.get("auc", math.nan))
+    return -float(figures.get("mean_error", 0.0)) if math.isnan(auc) else auc
 
 
 def labelled(job: ArbiterJob, recipe: ArbiterRecipe) -> Rows:
