@@ -28,13 +28,14 @@ ALL = 1 << 30  # tokens of a window that is never cut
 
 @frozen(eq=False)
 class Studied:
-    """The arbiter that learns: its network, PEFT's model around its backbone, what it is for, and itself at work, which
-    sees every change of the weights."""
+    """The arbiter that learns: its network, PEFT's model around its backbone, what it is for, itself at work, which
+    sees every change of the weights, and the ids with which the target ends."""
 
     network: Network
     peft: Any
     about: About
     working: LearnedArbiter
+    eos_ids: frozenset[int]
 
     def arbitration(self, threshold: float = 0.5, temperature: float = 1.0) -> BoundArbitration:
         """A verifier of it; its scores are tempered."""
@@ -42,7 +43,7 @@ class Studied:
         judge = LearnedArbiter(
             self.working.reader, self.working.head, self.working.separator, self.working.reads_features, temperature
         )
-        return BoundArbitration(options, judge, self.working.reader.target.eos_ids)
+        return BoundArbitration(options, judge, self.eos_ids)
 
 
 def shared_copy(model: Any) -> Any:
@@ -83,8 +84,9 @@ def studied(target: Any, drafter: str, names: tuple[str, str], resources: Resour
     draft = draft_model(drafter, resources)
     refuse_sliding(draft, ALL if recipe.segment_only_lora else recipe.window)
     network, adapted = new_network(draft, recipe)
+    ends = resources.backend.eos_ids if resources.backend else frozenset()
     about = About(
-        separator=min(resources.backend.eos_ids, default=0) if resources.backend else 0,
+        separator=min(ends, default=0),
         window=ALL if recipe.segment_only_lora else recipe.window,
         hidden_size=network.head.norm.normalized_shape[0],
         features=NAMES if recipe.features else (),
@@ -96,6 +98,5 @@ def studied(target: Any, drafter: str, names: tuple[str, str], resources: Resour
         draft_layers=depth(draft),
         segment_only_lora=recipe.segment_only_lora,
     )
-    return Studied(
-        network, adapted, about, over(network.backbone, network.head, about, resources, resources.drafters[drafter])
-    )
+    working = over(network.backbone, network.head, about, resources, resources.drafters[drafter])
+    return Studied(network, adapted, about, working, ends)

@@ -124,6 +124,7 @@ class Bench:
 @click.option("--task", required=True)
 @click.option("--arbiter", "arbiters", multiple=True, metavar="NAME=FOLDER")
 @click.option("--threshold", "thresholds", type=float, multiple=True, help="Arbiters at it too. Repeatable.")
+@click.option("--rules/--no-rules", default=True, show_default=True, help="Compare with rules that learn nothing.")
 @click.option("--validation", type=int, default=500, show_default=True)
 @click.option("--limit", type=int, help="Problems for figures, at most.")
 @click.option("--json", "out", type=click.Path(dir_okay=False, path_type=Path))
@@ -139,13 +140,15 @@ def main(
     base = Pipeline.build(spec)
     bench = Bench(path, more["batch"], task_of(task), base, next(iter(spec.drafters)))
     systems = {TARGET: bench.plain(), **bench.draft()}
-    systems |= {name: bench.system(overrides) for name, overrides in RULES.items()}
-    chosen = {name: bench.tuned(verifier, validation) for name, verifier in TUNED.items()}
-    systems |= {name: bench.system(overrides) for name, overrides in chosen.items()}
+    chosen = {name: bench.tuned(verifier, validation) for name, verifier in TUNED.items() if more["rules"]}
+    rules = {**RULES, **chosen} if more["rules"] else {}
+    systems |= {name: bench.system(how) for name, how in rules.items()}
     for name, _, folder in (each.partition("=") for each in arbiters):
         how = f"use: cospec-arbiter, arbiter: '{folder}', draft: {bench.drafter}"
         systems[name] = bench.system(how)
         systems |= {f"{name} at {each}": bench.system(f"{how}, threshold: {each}") for each in thresholds}
+        if not more["rules"]:
+            continue
         trial = bench.system(how)  # at what rate it keeps mismatches is looked up on other problems
         bench.play({"": trial}, validation, random.Random(0))
         rate = trial.told.get("kept", 0.0) / max(1.0, trial.told.get("decisions", 0.0))

@@ -29,7 +29,7 @@ train() { # name, problems, options
 second() { # name of the warm-up, name, problems, options: stage 2 from the warm-up's state
     mkdir -p "$out/$2"
     [ -e "$out/$2/work" ] || cp -r "$out/$1/work" "$out/$2/"
-    train "$2" "$3" --steps "${STEPS:-200}" "${@:4}"
+    train "$2" "$3" --steps "${STEPS:-100}" "${@:4}"
 }
 
 both() { # name, problems, options: a warm-up, and stage 2 from it
@@ -61,7 +61,7 @@ for part in "$@"; do
         for family in digits words units; do beside both "without-$family" "without-$family"; done
         all
         for family in digits words units; do
-            $evaluate "$out/only-$family.jsonl" --task exact-string --validation 250 --threads 2 \
+            $evaluate "$out/only-$family.jsonl" --task exact-string --validation 250 --limit 1000 --no-rules --threads 2 \
                 --arbiter others="$out/grpo-without-$family" --arbiter all="$out/grpo-0" \
                 --json "$out/only-$family.json" | tee "$out/only-$family.txt"
         done
@@ -72,9 +72,9 @@ for part in "$@"; do
         beside second warmup-0 literal-reward train --right 0
         beside second warmup-0 centred train --advantage centred
         beside second warmup-0 credit-for-all train --credit all
-        beside train no-warmup train --warmup-steps 0 --steps "${STEPS:-200}"
+        beside train no-warmup train --warmup-steps 0 --steps "${STEPS:-100}"
         all
-        $evaluate "$out/test.jsonl" --task exact-string --validation 500 --threads 2 --arbiter grpo="$out/grpo-0" \
+        $evaluate "$out/test.jsonl" --task exact-string --validation 500 --no-rules --threads 2 --arbiter grpo="$out/grpo-0" \
             --arbiter no-risk="$out/no-risk" --arbiter no-refusal-penalty="$out/no-refusal-penalty" \
             --arbiter literal-reward="$out/literal-reward" --arbiter centred="$out/centred" \
             --arbiter credit-for-all="$out/credit-for-all" --arbiter no-warmup="$out/no-warmup" \

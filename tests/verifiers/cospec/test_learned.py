@@ -282,6 +282,7 @@ def test_what_learns_is_what_decides(pair: Any, monkeypatch: pytest.MonkeyPatch,
     """PEFT's layers, as they are trained, give the logits that the engine acted on."""
     pytest.importorskip("peft")
     ours, seen = pair("transformers"), watched(monkeypatch)
+    ours.target.eos_ids = frozenset({7})
     recipe = ArbiterRecipe(rank=2, segment_only_lora=segment_only)
     made = studied(ours.target.model, "draft", ("", ""), ours.resources, recipe)
     made.network.double()
@@ -292,3 +293,4 @@ def test_what_learns_is_what_decides(pair: Any, monkeypatch: pytest.MonkeyPatch,
     serve(assemble(ours.target, {"draft": ours.drafter}, verifier=made.arbitration()), ASKS, 3)
     assert len(seen) > 10
     agree(seen, made.network, made.about.separator)
+    assert made.arbitration().eos_ids == {7}  # the target's, whose end is not overridden in training either
