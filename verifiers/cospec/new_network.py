@@ -98,5 +98,6 @@ def studied(target: Any, drafter: str, names: tuple[str, str], resources: Resour
         draft_layers=depth(draft),
         segment_only_lora=recipe.segment_only_lora,
     )
+    adapted.peft_config["default"].base_model_name_or_path = names[1]
     working = over(network.backbone, network.head, about, resources, resources.drafters[drafter])
     return Studied(network, adapted, about, working, ends)

@@ -14,6 +14,7 @@ from attrs import asdict, evolve, frozen
 from draftmux.errors import RequestError
 from draftmux.training.loop import Course, fit
 from draftmux.verifiers.cospec import checkpoint
+from draftmux.verifiers.cospec.card import card
 from draftmux.verifiers.cospec.grpo import Group
 from draftmux.verifiers.cospec.mining import Choice, balanced, by_judge, by_outcome
 from draftmux.verifiers.cospec.monitors import curves
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from draftmux.verifiers.cospec.recipe import ArbiterRecipe, Objective
     from draftmux.verifiers.cospec.reward import Reward
 
-WORK, CURVES = "work", "monitors.png"
+WORK, CURVES, CARD = "work", "monitors.png", "README.md"
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)
 
 
@@ -72,6 +73,7 @@ def train_arbiter(job: ArbiterJob, recipe: ArbiterRecipe, reward: Reward, object
     if PartialState().is_main_process:
         job.arbiter.peft.save_pretrained(job.folder)
         checkpoint.save(job.folder, job.arbiter.network.head, about)
+        (job.folder / CARD).write_text(card(about, job.folder.name), "utf-8")  # in place of PEFT's
     return about
 
 

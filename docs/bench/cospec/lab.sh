@@ -3,13 +3,14 @@
 #
 #     docs/bench/cospec/lab.sh FOLDER [part …]
 #
-# Parts, in this order: data, warmup, grpo, table, families, ablations, gap. Where nothing is timed two processes run at
-# once, on a core each. STEPS is how many steps stage 2 has.
+# Parts, in this order: data, warmup, grpo, table, gap, families, ablations. Where nothing is timed two processes run at
+# once, on a core each. The arbiter that ships is grpo-2; seeds 0 and 1, families and ablations are for comparison, and
+# have fewer steps.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 out="$1"
 shift
-[ "$#" -gt 0 ] || set -- data warmup grpo table families ablations gap
+[ "$#" -gt 0 ] || set -- data warmup grpo table gap families ablations
 pair="plugins/draftmux-arbiter-lab/cospec.yaml"
 evaluate="python docs/bench/cospec/evaluate.py $pair"
 mkdir -p "$out"
@@ -29,12 +30,12 @@ train() { # name, problems, options
 second() { # name of the warm-up, name, problems, options: stage 2 from the warm-up's state
     mkdir -p "$out/$2"
     [ -e "$out/$2/work" ] || cp -r "$out/$1/work" "$out/$2/"
-    train "$2" "$3" --steps "${STEPS:-100}" "${@:4}"
+    train "$2" "$3" "${@:4}"
 }
 
-both() { # name, problems, options: a warm-up, and stage 2 from it
-    train "warmup-$1" "$2" --steps 0 "${@:3}"
-    second "warmup-$1" "grpo-$1" "$2" "${@:3}"
+both() { # name, problems, steps of stage 2, options: a warm-up, and stage 2 from it
+    train "warmup-$1" "$2" --steps 0 "${@:4}"
+    second "warmup-$1" "grpo-$1" "$2" --steps "$3" "${@:4}"
 }
 
 for part in "$@"; do
@@ -51,33 +52,41 @@ for part in "$@"; do
         write without-units --seed 1000003 --count 3000 --family digits --family words
         ;;
     warmup) for seed in 0 1 2; do beside train "warmup-$seed" train --steps 0 --seed "$seed"; done ;;
-    grpo) for seed in 0 1 2; do beside second "warmup-$seed" "grpo-$seed" train --seed "$seed"; done ;;
+    grpo)
+        beside second warmup-2 grpo-2 train --steps 100 --seed 2
+        for seed in 0 1; do beside second "warmup-$seed" "grpo-$seed" train --steps 50 --seed "$seed"; done
+        ;;
     table)
         OMP_NUM_THREADS=2 $evaluate "$out/test.jsonl" --task exact-string --validation 500 --threads 2 \
-            --arbiter warm-up="$out/warmup-0" --arbiter grpo="$out/grpo-0" --arbiter grpo-1="$out/grpo-1" \
-            --arbiter grpo-2="$out/grpo-2" --json "$out/table.json" | tee "$out/table.txt"
+            --arbiter warm-up="$out/warmup-2" --arbiter grpo="$out/grpo-2" --arbiter grpo-0="$out/grpo-0" \
+            --arbiter grpo-1="$out/grpo-1" --json "$out/table.json" | tee "$out/table.txt"
         ;;
     families)
-        for family in digits words units; do beside both "without-$family" "without-$family"; done
+        for family in digits words units; do
+            beside both "without-$family" "without-$family" 30 --limit 1500 --warmup-steps 400
+        done
         all
         for family in digits words units; do
             $evaluate "$out/only-$family.jsonl" --task exact-string --validation 250 --limit 1000 --no-rules --threads 2 \
-                --arbiter others="$out/grpo-without-$family" --arbiter all="$out/grpo-0" \
+                --arbiter others="$out/grpo-without-$family" --arbiter all="$out/grpo-2" \
                 --json "$out/only-$family.json" | tee "$out/only-$family.txt"
         done
         ;;
     ablations)
-        beside second warmup-0 no-risk train --risk 0
-        beside second warmup-0 no-refusal-penalty train --refusal 0
-        beside second warmup-0 literal-reward train --right 0
-        beside second warmup-0 centred train --advantage centred
-        beside second warmup-0 credit-for-all train --credit all
-        beside train no-warmup train --warmup-steps 0 --steps "${STEPS:-100}"
+        again() { beside second warmup-2 "$1" train --steps 30 --seed 2 "${@:2}"; } # the same but for one thing
+        again the-same
+        again no-risk --risk 0
+        again no-refusal-penalty --refusal 0
+        again literal-reward --right 0
+        again centred --advantage centred
+        again credit-for-all --credit all
+        beside train no-warmup train --seed 2 --warmup-steps 0 --steps 30
         all
-        $evaluate "$out/test.jsonl" --task exact-string --validation 500 --no-rules --threads 2 --arbiter grpo="$out/grpo-0" \
-            --arbiter no-risk="$out/no-risk" --arbiter no-refusal-penalty="$out/no-refusal-penalty" \
-            --arbiter literal-reward="$out/literal-reward" --arbiter centred="$out/centred" \
-            --arbiter credit-for-all="$out/credit-for-all" --arbiter no-warmup="$out/no-warmup" \
+        arbiters=""
+        for name in the-same no-risk no-refusal-penalty literal-reward centred credit-for-all no-warmup; do
+            arbiters+=" --arbiter $name=$out/$name"
+        done
+        $evaluate "$out/test.jsonl" --task exact-string --validation 500 --limit 1000 --no-rules --threads 2 $arbiters \
             --json "$out/ablations.json" | tee "$out/ablations.txt"
         ;;
     gap)
