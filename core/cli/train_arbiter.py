@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -27,8 +28,8 @@ def task_of(name: str) -> Task:
         raise RequestError(f"no package publishes a task '{name}'; there are {', '.join(sorted(known))}")
     try:
         task: Task = known[name].load()()
-    except TypeError as error:
-        raise PluginError(f"task '{name}' cannot be made without arguments: {error}") from error
+    except Exception as error:  # somebody else's code
+        raise PluginError(f"task '{name}' cannot be made without arguments: {error!r}") from error
     return task
 
 
@@ -46,11 +47,21 @@ def open_pair(path: str, overrides: tuple[str, ...]) -> tuple[Pipeline, str]:
             f"{', '.join(f'{name} ({each.use})' for name, each in drafters.items()) or 'none'}"
         )
     [name] = drafters
-    fixed = ["verifier={use: exact-match}", f"router={{use: fixed, drafter: {name}}}"]
+    fixed = ["verifier={use: exact-match}", f"router={{use: fixed, drafter: {name}}}", "on_plugin_error=raise"]
     if spec.backend.use != "transformers":
         fixed.append("backend={use: transformers}")
     with apart():
         return load(path, [*overrides, *fixed]), name
+
+
+def make_folder(out: Path) -> None:
+    """Before anything else is done; RequestError when it cannot be."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise RequestError(f"--out {out} cannot be written to: {error}; give another folder") from error
 
 
 def train(given: dict[str, Any], report: Any, command: str) -> None:
@@ -60,14 +71,14 @@ def train(given: dict[str, Any], report: Any, command: str) -> None:
     from draftmux.verifiers.cospec.judge import judge_of
     from draftmux.verifiers.cospec.mining import Rig
     from draftmux.verifiers.cospec.new_network import studied
-    from draftmux.verifiers.cospec.problems import parted, read_problems
+    from draftmux.verifiers.cospec.problems import digest, parted, read_problems
     from draftmux.verifiers.cospec.train import ArbiterJob, train_arbiter
 
     use_threads(given["threads"])
     processes()
+    make_folder(given["out"])
     recipe, reward, objective = (taken(cls, given) for cls in (ArbiterRecipe, Reward, Objective))
     task, problems = task_of(given["task"]), read_problems(given["problems_file"], given["limit"])
-    learn, held = parted(problems, recipe.held_out)
     pipeline, drafter = open_pair(given["pipeline"], given["overrides"])
     parts = pipeline.parts
     resources = Resources(pipeline.tokenizer, parts.backend, pipeline.spec.models, parts.drafters)
@@ -78,6 +89,11 @@ def train(given: dict[str, Any], report: Any, command: str) -> None:
     arbiter = studied(target.model, drafter, (pipeline.spec.models["target"].source, named), resources, recipe)
     generation = attrs.evolve(pipeline.spec.generation, temperature=0.0, max_new_tokens=recipe.max_new_tokens)
     rig = Rig(parts, pipeline.tokenizer, generation, recipe.batch)
+    fitting = [problem for problem in problems if rig.fits(problem)]
+    if len(fitting) < len(problems):
+        left = len(problems) - len(fitting)
+        click.echo(f"{left} problems are left out: their prompts are longer than the target's positions", err=True)
+    learn, held = parted(fitting, recipe.held_out)
     source = f"{len(problems)} of {given['problems_file']}, task {given['task']}"
     judge = given["judge"] and judge_of(given["judge"], given["judge_model"])
     judged_by = " ".join(filter(None, (given["judge"], given["judge_model"])))
@@ -86,7 +102,8 @@ def train(given: dict[str, Any], report: Any, command: str) -> None:
         "draft": [named, arbiter.about.draft_fingerprint],
         "drafter": attrs.asdict(spec),
         "task": given["task"],
-        "max_new_tokens": recipe.max_new_tokens,
+        "generation": attrs.asdict(generation),
+        "problems": digest(learn, held),
     }
     job = ArbiterJob(rig, arbiter, task, report, about, learn, held, given["out"], judge, judged_by, source, command)
     made = train_arbiter(job, recipe, reward, objective)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -85,41 +86,50 @@ def unhooked(module: Any) -> Any:
     return twin
 
 
-def read_adapter(source: str) -> Adapter:
+def read_adapter(source: str, revision: str | None = None) -> Adapter:
     """Read PEFT's two files of a folder, a package or the hub; ModelError when they are not those of a plain LoRA."""
-    config_path, weights_path = (_file(source, name) for name in (ADAPTER, WEIGHTS))
-    scale = _scale(source, config_path)
+    config_path, weights_path = (_file(source, name, revision) for name in (ADAPTER, WEIGHTS))
+    rank, scale = _rank_and_scale(source, config_path)
     pairs: dict[str, dict[str, Tensor]] = {}
     for name, tensor in _tensors(source, weights_path).items():
         module, _, kind = name.removeprefix("base_model.model.").removesuffix(".weight").rpartition(".")
         if kind not in ("lora_A", "lora_B") or tensor.ndim != 2:
             raise ModelError(f"adapter '{source}': tensor {name} is not of a plain LoRA")
         pairs.setdefault(module, {})[kind] = tensor
+    if not pairs:
+        raise ModelError(f"adapter '{source}': {weights_path.name} holds no tensors; the file is incomplete")
     half = [module for module, both in pairs.items() if len(both) < 2]
     if half:
         raise ModelError(f"adapter '{source}': {half[0]} has lora_A or lora_B alone; the file is incomplete")
+    if odd := [(module, len(both["lora_A"])) for module, both in pairs.items() if len(both["lora_A"]) != rank]:
+        raise ModelError(
+            f"adapter '{source}': {odd[0][0]} has rank {odd[0][1]}, and {config_path.name} says r: {rank}; the two "
+            f"files are not of one adapter"
+        )
     return Adapter(source, {module: (both["lora_A"], both["lora_B"]) for module, both in pairs.items()}, scale)
 
 
-def _file(source: str, name: str) -> Path:
-    path = part_file(source, name)
+def _file(source: str, name: str, revision: str | None) -> Path:
+    path = part_file(source, name, revision)
     if path is None:
         raise ModelError(f"adapter folder {source} has no {name}; it is what PEFT's save_pretrained writes")
     return path
 
 
-def _scale(source: str, path: Path) -> float:
-    """What the product of A and B is multiplied by."""
+def _rank_and_scale(source: str, path: Path) -> tuple[int, float]:
+    """The rank, and what the product of A and B is multiplied by."""
     try:
         config = dict(json.loads(path.read_text("utf-8")))
         rank, alpha = int(config["r"]), float(config["lora_alpha"])
+        if rank < 1 or not math.isfinite(alpha):
+            raise ValueError(f"r: {rank}, lora_alpha: {alpha}")
         scale = alpha / (rank**0.5 if config.get("use_rslora") else rank)
-    except (OSError, ValueError, TypeError, LookupError, ZeroDivisionError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
         raise ModelError(f"adapter '{source}': {path.name} is not PEFT's: {error!r}") from error
     for key, allowed in PLAIN.items():
         if config.get(key, allowed[0]) not in allowed:
             raise ModelError(f"adapter '{source}': {key}: {config[key]} is not supported; only plain LoRA is")
-    return scale
+    return rank, scale
 
 
 def _tensors(source: str, path: Path) -> dict[str, Tensor]:

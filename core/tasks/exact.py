@@ -10,6 +10,7 @@ from attrs import frozen
 
 BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:\s*/\s*\d[\d,]*)?(?![\d/])|[-+]?\.\d+")
+MOST_DIGITS = 1000  # of a number; a longer one is none
 MARK = "####"  # of GSM8K's references: the answer stands behind it
 
 
@@ -49,5 +50,7 @@ def last_number(text: str) -> Fraction | None:
     if not numbers:
         return None
     top, _, bottom = numbers[-1].replace(",", "").replace(" ", "").partition("/")
+    if len(top) + len(bottom) > MOST_DIGITS:
+        return None
     below = Fraction(bottom) if bottom else Fraction(1)
     return Fraction(top) / below if below else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import torch
 from attrs import frozen
 from torch import nn
 
+from draftmux.errors import RequestError
 from draftmux.training.checkpoints import resume, save
 from draftmux.training.optimizers import optimizers_of
 
@@ -71,6 +73,10 @@ def fit(
             optimizer.step()
             optimizer.zero_grad()
         running.append(float(loss.detach()))
+        if not math.isfinite(running[-1]):
+            raise RequestError(
+                f"the loss is {running[-1]} at step {step + 1}; lower the learning rate, or train in float32"
+            )
         if (step + 1) % course.every == 0 or step + 1 == schedule.steps:
             figures = {"loss": sum(running) / len(running), **_held_out(module, course, device)}
             running = []

@@ -84,21 +84,20 @@ class BoundSps(BoundNeural):
             request.state.sequence.length, request.state.read = len(request.context.tokens), request.context.tokens
         return [scores.last() for scores in found]
 
-    def whole(self, request_id: str, tokens: NDArray[np.int64]) -> SlotSequence:
-        """A request's row with all its tokens, and nothing behind them: what is written there is not taken for read."""
-        state = self.readings.get(request_id) or self._unknown(request_id)
+    def whole(self, request_id: str, tokens: NDArray[np.int64]) -> Reading:
+        """A request's reading with all its tokens in its row, and nothing behind them: what is written there is not
+        taken for read. Hold it as long as the row is in use: for a request that this drafter does not know, or whose
+        name another one has taken, it is a new one."""
+        state = self.readings.get(request_id)
+        if state is None:
+            self.reader.sweep()
+            state = Reading(None)
         pending = tokens[self._valid(state, tokens) :]
         assert state.sequence is not None
         if len(pending):
             self.reader.target.fill(state.sequence, pending)
         state.read = tokens
-        return state.sequence
-
-    def _unknown(self, request_id: str) -> Reading:
-        """For a request that this drafter does not know, or whose name another one has taken: a row that is read anew
-        each time."""
-        self.reader.sweep()
-        return Reading(None)
+        return state
 
     def _valid(self, state: Reading, tokens: NDArray[np.int64]) -> int:
         """How many tokens of a sequence are in its row, which is cut to them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from attrs import define, evolve, field, frozen
@@ -15,7 +16,7 @@ from draftmux.verifiers.cospec.walk import Limits, Picks, Residuals, Rules, Tall
 from draftmux.verifying import BaseVerifier
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from draftmux.protocols import Resources, Verifier
     from draftmux.sampling import Sampler
@@ -33,8 +34,9 @@ class Arbiter(ABC):
         return None
 
     @abstractmethod
-    def scores(self, blocks: Sequence[Block]) -> Sequence[Sequence[float]]:
-        """Per block and drafted token, how likely the drafted one is to be the better choice, `(K,)`, 0 to 1.
+    def scores(self, blocks: Sequence[Block]) -> Sequence[Sequence[float] | None]:
+        """Per block and drafted token, how likely the drafted one is to be the better choice, `(K,)`, 0 to 1; None for
+        a block that it cannot read, whose mismatches are refused.
 
         The blocks are of different sequences. Scores where both tokens are the same are not looked at.
         """
@@ -124,7 +126,7 @@ class BoundArbitration:
         found: dict[int, Acceptance] = {}
         waiting: dict[int, Block] = {}
         for i in range(len(walks)):
-            _advance(walks[i], i, None, waiting, found)
+            _advance(partial(next, walks[i]), i, waiting, found)
         while waiting:
             asked, waiting = waiting, {}
             started = time.perf_counter()
@@ -132,7 +134,7 @@ class BoundArbitration:
             share = (time.perf_counter() - started) / len(asked)
             for i, scores in zip(asked, judged, strict=True):
                 requests[i].state.seconds += share
-                _advance(walks[i], i, scores, waiting, found)
+                _advance(partial(walks[i].send, scores), i, waiting, found)
         return [found[i] for i in range(len(walks))]
 
     def report(self, state: Arbitrated) -> Mapping[str, float]:
@@ -157,11 +159,9 @@ class BoundArbitration:
         return Walker(request, basis, Rules(limits, keep, options.rescore, ends), state.tally, state.own).walk()
 
 
-def _advance(
-    walk: Walk, i: int, scores: Sequence[float] | None, waiting: dict[int, Block], found: dict[int, Acceptance]
-) -> None:
+def _advance(go: Callable[[], Block], i: int, waiting: dict[int, Block], found: dict[int, Acceptance]) -> None:
     """Let a walk go on until it asks again, or has ended."""
     try:
-        waiting[i] = walk.send(scores)  # type: ignore[arg-type]  # None starts it
+        waiting[i] = go()
     except StopIteration as end:
         found[i] = end.value

@@ -6,6 +6,7 @@ Must not know how arbiters are trained or used. Without torch until weights are 
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, field, frozen
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 CONFIG, HEAD = "arbiter.json", "head.safetensors"
 FORMAT = 1
+WHOLE = {"separator": 0, "window": 1, "hidden_size": 1, "draft_layers": 0}  # and the least of each
+MOST = 1 << 30
 
 
 @frozen
@@ -51,8 +54,19 @@ def save(folder: Path, head: Head, about: About) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().float().contiguous().cpu() for name, tensor in head.state_dict().items()}
+    if odd := [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]:
+        raise ModelError(f"the arbiter's {odd[0]} is not finite and it is not written; train with lower rates")
     save_file(tensors, folder / HEAD)
-    (folder / CONFIG).write_text(json.dumps(asdict(about), indent=2) + "\n", "utf-8")
+    (folder / CONFIG).write_text(json.dumps(_plain(asdict(about)), indent=2, allow_nan=False) + "\n", "utf-8")
+
+
+def _plain(value: Any) -> Any:
+    """For JSON, which knows no number that is none."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_about(source: str, revision: str | None = None) -> About:
@@ -78,10 +92,14 @@ def _check(about: About) -> None:
 
     if about.features not in ((), NAMES):
         raise ValueError(f"features must be none or {NAMES}: {about.features}")
-    if min(about.separator, about.window - 1, about.hidden_size - 1) < 0:
-        raise ValueError(f"separator, window and hidden_size: {about.separator}, {about.window}, {about.hidden_size}")
-    if not 0 <= about.threshold <= 1:
-        raise ValueError(f"threshold must be between 0 and 1: {about.threshold}")
+    for name, least in WHOLE.items():
+        value = getattr(about, name)
+        if type(value) is not int or not least <= value <= MOST:
+            raise ValueError(f"{name} must be a whole number from {least} on: {value!r}")
+    if type(about.segment_only_lora) is not bool:
+        raise ValueError(f"segment_only_lora must be true or false: {about.segment_only_lora!r}")
+    if not isinstance(about.threshold, int | float) or not 0 <= about.threshold <= 1:
+        raise ValueError(f"threshold must be between 0 and 1: {about.threshold!r}")
 
 
 def read_head(source: str, about: About, revision: str | None = None) -> Head:
@@ -93,12 +111,16 @@ def read_head(source: str, about: About, revision: str | None = None) -> Head:
     path = part_file(source, HEAD, revision)
     if path is None:
         raise ModelError(f"arbiter '{source}' has no {HEAD}")
-    head = Head(about.hidden_size, len(about.features))
     try:
         tensors = load_file(path)
+        width = len(tensors["norm.weight"])
+        if width != about.hidden_size:
+            raise ValueError(f"it is for states of {width} numbers, and {CONFIG} says hidden_size: {about.hidden_size}")
+        head = Head(width, len(about.features))
         if odd := [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]:
             raise ValueError(f"{odd[0]} has numbers that are not finite")
         head.load_state_dict(tensors)
     except Exception as error:  # foreign data
-        raise ModelError(f"arbiter '{source}': {path.name} cannot be read: {error}") from error
+        said = " ".join(str(error).split())[:300]
+        raise ModelError(f"arbiter '{source}': {path.name} cannot be read: {said}") from error
     return head.eval()

@@ -47,7 +47,8 @@ class DraftRows:
 
     def read(self, asks: Sequence[Ask]) -> list[Tensor]:
         """Results `(n, V)` of a pass, of what is put behind each sequence."""
-        sequences = [self.drafter.whole(ask.state, ask.tokens) for ask in asks]
+        readings = [self.drafter.whole(ask.state, ask.tokens) for ask in asks]
+        sequences = [reading.sequence for reading in readings if reading.sequence is not None]
         feeds = []
         for ask, sequence in zip(asks, sequences, strict=True):
             mask = np.tri(len(ask.behind), dtype=np.bool_)

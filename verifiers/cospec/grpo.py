@@ -9,6 +9,7 @@ from attrs import frozen
 
 from draftmux.verifiers.cospec.network import Batch
 from draftmux.verifiers.cospec.policy import Decisions, log_probability, weights
+from draftmux.verifiers.cospec.problems import solves
 from draftmux.verifiers.cospec.reward import Rollout, advantages
 from draftmux.verifiers.cospec.rollouts import Course, roll_out, watching
 
@@ -65,7 +66,7 @@ class Group:
         for problem in problems:
             names = [f"{problem.key}/{number}" for number in range(self.size)]
             courses = [watched.courses[name] for name in names]
-            right = [task.solved(rig.text(results[name].tokens), problem.reference) for name in names]
+            right = [solves(task, rig.text(results[name].tokens), problem) for name in names]
             earned = [self.reward.of(valued(*pair)) for pair in zip(courses, right, strict=True)]
             gains = advantages(earned, right, self.scaled).tolist()
             for i, name in enumerate(names):

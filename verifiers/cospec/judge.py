@@ -6,12 +6,12 @@ It scores the draft's token from 0 to 10; a tenth of that is the label. Knows no
 from __future__ import annotations
 
 import importlib
-import math
 import os
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -91,7 +91,7 @@ def judge_of(name: str, model: str | None) -> Judge:
     module, _, function = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # somebody else's module
         raise RequestError(
             f"--judge {name} is no URL, and no function as module:function that can be imported: {error}"
         ) from error
@@ -107,7 +107,10 @@ def _client(url: str) -> Any:
         raise RequestError(
             f"a judge behind a URL needs the package openai: pip install 'draftmux[train]' ({error})"
         ) from error
-    return OpenAI(base_url=url, api_key=os.environ.get("OPENAI_API_KEY", "none"), max_retries=5)
+    try:
+        return OpenAI(base_url=url, api_key=os.environ.get("OPENAI_API_KEY", "none"), max_retries=3)
+    except Exception as error:  # of several libraries
+        raise RequestError(f"--judge {url} is no URL of an endpoint: {error}") from error
 
 
 def judged(judge: Judge, questions: Sequence[Question]) -> list[float | None]:
@@ -129,7 +132,7 @@ def _asked(judge: Judge, question: Question) -> float | str:
     except RequestError:
         raise
     except Exception as error:  # a function of the user's
-        raise RequestError(f"the judge failed: {error!r}; what was judged before is kept") from error
-    if not isinstance(score, int | float) or not math.isfinite(score) or not 0 <= score <= MOST:
+        raise RequestError(f"the judge failed: {error!r}; run the same command again to go on") from error
+    if isinstance(score, bool) or not isinstance(score, Real) or not 0 <= score <= MOST:
         return f"{score!r}; a score is a number from 0 to {MOST:g}"
     return float(score)

@@ -48,7 +48,7 @@ def load_arbiter(options: CospecArbiter, resources: Resources) -> LearnedArbiter
             f"drafter '{options.draft}' has {depth(draft)}; name the drafter that it was trained with"
         )
     model = own_copy(draft)
-    adapt(model, read_adapter(source), f"the model of drafter '{options.draft}'")
+    adapt(model, read_adapter(source, options.revision), f"the model of drafter '{options.draft}'")
     head = read_head(source, about, options.revision)
     found = over(headless(model), head, about, resources, resources.drafters[options.draft])
     return evolve(found, threshold=about.threshold)
@@ -86,6 +86,11 @@ def over(model: Any, head: nn.Module, about: About, resources: Resources, drafte
             f"the arbiter's head reads {about.hidden_size} numbers a state; its model gives {target.hidden_size}"
         )
     rows = size(BLOCK)
+    if about.separator >= target.vocab_size:
+        raise ModelError(
+            f"the arbiter's separator is id {about.separator}, and its model has {target.vocab_size} ids; its "
+            f"arbiter.json is not the one that it was trained with"
+        )
     reader = (
         DraftRows.over(target, drafter, rows)
         if about.segment_only_lora
@@ -109,15 +114,12 @@ class LearnedArbiter(Arbiter):
         """The reader's."""
         return self.reader.begin(context)
 
-    def scores(self, blocks: Sequence[Block]) -> list[list[float]]:
+    def scores(self, blocks: Sequence[Block]) -> list[list[float] | None]:
         """`sigmoid(logit / temperature)`. A block with an id that the model has no embedding for, or beyond its
-        positions, is refused: all 0."""
+        positions, cannot be read."""
         readable = [self._readable(block) for block in blocks]
         judged = iter(self.logits([block for block, able in zip(blocks, readable, strict=True) if able]))
-        return [
-            (next(judged) / self.temperature).sigmoid().tolist() if able else [0.0] * len(block.verified)
-            for block, able in zip(blocks, readable, strict=True)
-        ]
+        return [(next(judged) / self.temperature).sigmoid().tolist() if able else None for able in readable]
 
     def _readable(self, block: Block) -> bool:
         tokens = block.request.context.tokens

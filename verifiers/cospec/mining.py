@@ -15,6 +15,7 @@ from attrs import evolve, frozen
 
 from draftmux.prompts import encode
 from draftmux.verifiers.cospec.judge import Question, judged
+from draftmux.verifiers.cospec.problems import solves
 from draftmux.verifiers.cospec.rollouts import Ask, refusing, roll_out, watching
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ class Rig:
         """A request for one problem."""
         ids = encode([dict(message) for message in problem.prompt.messages], self.tokenizer, self.generation)
         return Ask(name, tuple(ids), evolve(self.generation, **changes))
+
+    def fits(self, problem: Problem) -> bool:
+        """Whether the target has positions for its prompt and a token more."""
+        limit = self.parts.backend.max_length
+        return limit is None or len(self.ask("", problem).tokens) < limit
 
     def text(self, tokens: Sequence[int]) -> str:
         """Of an answer, up to its end."""
@@ -107,9 +113,9 @@ def by_outcome(rig: Rig, problems: Sequence[Problem], task: Task, choice: Choice
     wholes = _ended(rig, watching(rig.parts, refusing(rig.parts))[0], decoded.branches)
     rows = []
     for name, branch in decoded.branches.items():
-        key, reference = branch.problem.key, branch.problem.reference
+        key = branch.problem.key
         both = wholes[name][branch.prompt :], decoded.answers[key].tokens
-        right = tuple(task.solved(rig.text(tokens), reference) for tokens in both)
+        right = tuple(solves(task, rig.text(tokens), branch.problem) for tokens in both)
         rows.append(Mismatch(key, branch.sample, branch.place, LABELS[right], right))  # type: ignore[index,arg-type]
     return rows
 

@@ -13,6 +13,7 @@ from attrs import frozen
 from torch import nn
 
 from draftmux.verifiers.cospec.layout import drafted_rows, segment, size, visible
+from draftmux.verifiers.cospec.window import SLACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,8 +52,9 @@ class Batch:
 
     @classmethod
     def of(cls, samples: Sequence[Sample], window: int, separator: int) -> Batch:
-        """Blocks with the last `window` tokens of their context."""
-        contexts = [sample.context[-window:] for sample in samples]
+        """Blocks with as much of their context as an arbiter at work may hold: the last `window` tokens, and up to
+        `SLACK` more by which a window grows before it is read anew."""
+        contexts = [s.context if len(s.context) <= window + SLACK else s.context[-window:] for s in samples]
         sizes = [len(context) + size(len(s.drafted)) for context, s in zip(contexts, samples, strict=True)]
         count, width, longest = len(samples), max(sizes), max(len(s.drafted) for s in samples)
         ids, positions = np.full((count, width), separator), np.zeros((count, width), dtype=np.int64)

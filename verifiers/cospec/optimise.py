@@ -20,6 +20,7 @@ from draftmux.training.checkpoints import resume, save
 from draftmux.verifiers.cospec.grpo import decided, learned_from, minibatches
 from draftmux.verifiers.cospec.monitors import of_answers, of_rollouts
 from draftmux.verifiers.cospec.policy import divergence, entropy, loss_of
+from draftmux.verifiers.cospec.problems import solves
 from draftmux.verifiers.cospec.rollouts import refusing, roll_out, watching
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Setup:
         own = list(problems)[state.process_index :: state.num_processes]
         rig, parts = self.rig, watching(self.rig.parts, deciding)[0]
         results = roll_out(parts, rig.tokenizer, [rig.ask(p.key, p) for p in own], rig.batch)
-        right = {p.key: self.task.solved(rig.text(results[p.key].tokens), p.reference) for p in own}
+        right = {p.key: solves(self.task, rig.text(results[p.key].tokens), p) for p in own}
         everyone = dict(pair for part in gather_object([right]) for pair in part.items())
         return [everyone[problem.key] for problem in problems]
 
@@ -113,14 +114,15 @@ class Stage:
                 found = of_answers(self.setup.solved(held, 0.5), plain)
                 looks.append({**told, "step": number + 1, **found, **self.labels()})
                 if self.accelerator.is_main_process:
-                    (folder / STEPS).write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+                    write_steps(folder / STEPS, rows)
                     kept = {"step": number + 1, "looks": looks, **self.about}
                     if best(looks) is looks[-1]:
                         save(folder / BEST, network, [], kept)
                     save(folder, network, [optimizer], kept)
                     self.setup.report(number + 1, looks[-1])
         self.accelerator.wait_for_everyone()
-        resume(folder / BEST, network, [], self.about)
+        if looks and not resume(folder / BEST, network, [], self.about):
+            raise RequestError(f"{folder / BEST} is gone, the best state of this run; remove {folder} to begin anew")
         return looks
 
     @property
@@ -186,8 +188,20 @@ def best(looks: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def read_steps(path: Path, through: int) -> list[dict[str, Any]]:
     """Figures of the steps up to one, as they were written."""
-    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
-    return [row for row in map(json.loads, lines) if row["step"] <= through]
+    if not path.is_file():
+        return []
+    try:
+        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        return [row for row in rows if row["step"] <= through]
+    except (ValueError, TypeError, KeyError) as error:
+        raise RequestError(f"{path} cannot be read: {error!r}; remove it to go on without its curves") from error
+
+
+def write_steps(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """All of them, at once."""
+    part = path.with_suffix(".partial")
+    part.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    part.replace(path)
 
 
 def stopped(looks: Sequence[dict[str, Any]], patience: int) -> bool:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from draftmux.errors import RequestError
+from draftmux.errors import PluginError, RequestError
 from draftmux.training.prompts import Prompt, json_lines, prompt_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from draftmux.protocols import Task
 
 
 @frozen
@@ -25,7 +27,7 @@ class Problem:
     @property
     def key(self) -> str:
         """Stands for the content."""
-        return f"{self.prompt.key}-{hashlib.sha256(self.reference.encode()).hexdigest()[:8]}"
+        return f"{self.prompt.key}-{hashlib.sha256(self.reference.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
     @property
     def family(self) -> str:
@@ -55,6 +57,23 @@ def _problem(values: Any, place: str) -> Problem:
     if not isinstance(reference, str) or not reference.strip():
         raise RequestError(f"{place} has no `reference`, a text that the answer is held against")
     return Problem(prompt, reference)
+
+
+def solves(task: Task, answer: str, problem: Problem) -> bool:
+    """What a task says of an answer; PluginError when it says nothing."""
+    try:
+        return bool(task.solved(answer, problem.reference))
+    except Exception as error:  # somebody else's code
+        raise PluginError(
+            f"task {type(task).__name__} failed on the reference {problem.reference[:60]!r} with the answer "
+            f"{answer[:60]!r}: {error!r}"
+        ) from error
+
+
+def digest(*parts: Sequence[Problem]) -> str:
+    """Stands for all of them, and how they are parted."""
+    keys = [sorted(problem.key for problem in part) for part in parts]
+    return hashlib.sha256(repr(keys).encode()).hexdigest()[:16]
 
 
 def parted(problems: Sequence[Problem], share: float) -> tuple[list[Problem], list[Problem]]:

@@ -9,8 +9,8 @@ from attrs import asdict, frozen
 from draftmux.options import option
 from draftmux.training.recipe import Schedule
 
-LATER = ("rate", "chosen", "group", "updates", "advantage", "credit")  # of stage 2 alone
-HOW_FAST = ("steps", "batch", "every", "probe", "patience")  # what may differ when a run goes on
+LATER = ("rate", "chosen", "group", "updates", "advantage", "credit", "probe")  # of stage 2 alone
+HOW_FAST = ("steps", "batch", "every", "patience")  # what may differ when a run goes on
 
 
 @frozen
@@ -24,7 +24,7 @@ class ArbiterRecipe:
     )
     window: int = option("tokens of context that the arbiter reads at most", default=1024, minimum=1)
     features: bool = option("let it read log-probabilities, entropy and rank beside its states", default=True)
-    rank: int = option("of the LoRA", default=32, minimum=1)
+    rank: int = option("of the LoRA", default=32, minimum=1, maximum=4096)
     alpha: int = option("of the LoRA: its product is multiplied by alpha / rank", default=64, minimum=1)
     segment_only_lora: bool = option(
         "adapt what stands behind the context alone: the arbiter then reads the draft model's own keys and values of "
@@ -34,10 +34,10 @@ class ArbiterRecipe:
     mismatches: int = option("mismatches of a problem that are labelled, at most", default=4, minimum=1)
     rows: int = option("blocks of a batch", default=64, minimum=1)
     warmup_steps: int = option("optimizer steps of stage 1; 0 leaves it out", default=1000, minimum=0)
-    warmup_rate: float = option("learning rate of stage 1, of the LoRA", default=2e-4, minimum=1e-8)
-    head_rate: float = option("and of the head", default=1e-3, minimum=1e-8)
+    warmup_rate: float = option("learning rate of stage 1, of the LoRA", default=2e-4, minimum=1e-8, maximum=1)
+    head_rate: float = option("and of the head", default=1e-3, minimum=1e-8, maximum=1)
     steps: int = option("steps of stage 2; 0 leaves it out", default=400, minimum=0)
-    rate: float = option("learning rate of stage 2", default=1e-5, minimum=1e-9)
+    rate: float = option("learning rate of stage 2", default=1e-5, minimum=1e-9, maximum=1)
     chosen: int = option("problems of a step of stage 2", default=16, minimum=1)
     group: int = option("rollouts of each (G)", default=8, minimum=2)
     updates: int = option("updates on the rollouts of one step of stage 2", default=1, minimum=1)
@@ -59,7 +59,7 @@ class ArbiterRecipe:
     patience: int = option(
         "looks in a row that are worse than the target alone before stage 2 ends", default=3, minimum=1
     )
-    seed: int = option("of weights, rollouts and orders", default=0, minimum=0)
+    seed: int = option("of weights, rollouts and orders", default=0, minimum=0, maximum=2**31)
 
     @property
     def schedule(self) -> Schedule:
@@ -84,14 +84,14 @@ class Objective:
     """Constants of stage 2's loss."""
 
     temperature: float = option(
-        "of exploration (T_e): decisions are drawn from sigmoid(logit / T_e)", default=1.0, minimum=1e-3
+        "of exploration (T_e): decisions are drawn from sigmoid(logit / T_e)", default=1.0, minimum=1e-3, maximum=1e3
     )
     clip_low: float = option(
         "how far below 1 the ratio of new to old policy may count", default=0.2, minimum=0, maximum=1
     )
     clip_high: float = option("and how far above", default=0.2, minimum=0)
-    beta: float = option("weight of the divergence from the warm-up policy", default=1e-3, minimum=0)
-    entropy_bonus: float = option("weight of the entropy", default=0.0, minimum=0)
+    beta: float = option("weight of the divergence from the warm-up policy", default=1e-3, minimum=0, maximum=1e3)
+    entropy_bonus: float = option("weight of the entropy", default=0.0, minimum=0, maximum=1e3)
     mean: str = option(
         "over what: all decisions of the batch (dapo), or those of a rollout and then rollouts (grpo)",
         default="dapo",

@@ -49,16 +49,18 @@ class Rollout:
 class Reward:
     """The constants. A right rollout earns within [right, right + span], a wrong one within [-risk - refusal, 0]."""
 
-    right: float = option("earned by a right rollout; 0 is the paper's literal reading", default=1.0, minimum=0)
-    span: float = option("earned besides by one whose every mismatch was kept", default=1.0, minimum=0)
-    risk: float = option("lost by a wrong one whose kept tokens are all risk", default=0.5, minimum=0)
+    right: float = option(
+        "earned by a right rollout; 0 is the paper's literal reading", default=1.0, minimum=0, maximum=1e3
+    )
+    span: float = option("earned besides by one whose every mismatch was kept", default=1.0, minimum=0, maximum=1e3)
+    risk: float = option("lost by a wrong one whose kept tokens are all risk", default=0.5, minimum=0, maximum=1e3)
     unlikely: float = option(
         "target's probability below which a kept token is a risk; at its square it is all risk",
         default=1e-3,
         minimum=5e-5,
         maximum=0.99,
     )
-    refusal: float = option("lost by a wrong one that refused every mismatch", default=0.5, minimum=0)
+    refusal: float = option("lost by a wrong one that refused every mismatch", default=0.5, minimum=0, maximum=1e3)
 
     def of(self, rollout: Rollout) -> float:
         """R of one rollout."""

@@ -93,7 +93,7 @@ class Watching:
     idle: bool = False
     courses: dict[str, Course] = field(factory=dict)
     _judged: dict[str, Block] = field(factory=dict, init=False)  # the last block of each request in this step
-    _scores: dict[int, Sequence[float]] = field(factory=dict, init=False)  # of this step's blocks, by their id()
+    _scores: dict[int, Sequence[float] | None] = field(factory=dict, init=False)  # of this step's blocks, by their id()
     lossless: bool = field(default=False, init=False)
     pathwise: bool = field(default=False, init=False)
     accepts: Accepts = field(default=Accepts(tree=False), init=False)
@@ -155,7 +155,7 @@ class Watching:
         if fresh and self.idle and not fresh[-1].kept[-1]:
             block = self._judged[request.context.request_id]
             later = [place for place in block.mismatches if place > fresh[-1].places[-1]]
-            scores = self._scores[id(block)]
+            scores = self._scores[id(block)] or ()
             fresh[-1].idle = {place: (_drawn(block, place, scores[place]), scores[place]) for place in later}
 
 
@@ -168,13 +168,13 @@ class Noted(Arbiter):
     """An arbiter whose scores of a step are kept."""
 
     inner: Arbiter
-    kept: dict[int, Sequence[float]]
+    kept: dict[int, Sequence[float] | None]
 
     def begin(self, context: Context) -> Any:
         """The arbiter's own state."""
         return self.inner.begin(context)
 
-    def scores(self, blocks: Sequence[Block]) -> Sequence[Sequence[float]]:
+    def scores(self, blocks: Sequence[Block]) -> Sequence[Sequence[float] | None]:
         """The arbiter's own."""
         found = self.inner.scores(blocks)
         self.kept.update((id(block), scores) for block, scores in zip(blocks, found, strict=True))
@@ -182,8 +182,8 @@ class Noted(Arbiter):
 
 
 def sample_of(block: Block) -> Sample:
-    """What an arbiter reads of a block, without the rest of the step."""
-    context = np.array(block.request.context.tokens)
+    """What an arbiter reads of a block, without the rest of the step: of the context what its window holds."""
+    context = np.array(block.request.context.tokens[getattr(block.state, "start", 0) :])
     return Sample(context, block.drafted, block.verified, features(block).cpu().numpy())
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from draftmux.verifiers.cospec.problems import Problem
 
-CHUNK = 256  # problems
+CHUNK = 256  # problems that are labelled at once, and lost when a run is stopped
 
 
 @frozen(eq=False)
@@ -27,6 +27,7 @@ class Rows:
 
     path: Path
     about: dict[str, Any]
+    chunk: int = CHUNK
 
     def fill(self, problems: Sequence[Problem], mine: Callable[[Sequence[Problem]], list[Mismatch]]) -> Iterator[int]:
         """Label what is missing; yields how many problems are through."""
@@ -34,8 +35,8 @@ class Rows:
         done = {key for chunk in self._chunks() for key in chunk["keys"]}
         missing = [problem for problem in problems if problem.key not in done]
         through = len(problems) - len(missing)
-        for at in range(0, len(missing), CHUNK):
-            part = missing[at : at + CHUNK]
+        for at in range(0, len(missing), self.chunk):
+            part = missing[at : at + self.chunk]
             chunk = {"keys": [problem.key for problem in part], "rows": [packed(row) for row in mine(part)]}
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(chunk) + "\n")
@@ -45,7 +46,7 @@ class Rows:
     def read(self, problems: Sequence[Problem]) -> list[Mismatch]:
         """Those of some problems."""
         wanted = {problem.key for problem in problems}
-        return [unpacked(row) for chunk in self._chunks() for row in chunk["rows"] if row["key"] in wanted]
+        return [row for chunk in self._chunks() for row in chunk["rows"] if row.key in wanted]
 
     def _mend(self) -> None:
         """Cut a last line that was not written to its end, by a run that was stopped."""
@@ -53,21 +54,28 @@ class Rows:
         if torn:
             self.path.write_bytes(whole + end)
 
-    def _chunks(self) -> Iterator[dict[str, Any]]:
+    def _chunks(self) -> list[dict[str, Any]]:
+        wanted = json.loads(json.dumps(self.about))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self.path.is_file() or not self.path.stat().st_size:
             self.path.write_text(json.dumps(self.about) + "\n", "utf-8")
-        first, *lines = self.path.read_text("utf-8").splitlines()
-        if json.loads(first) != json.loads(json.dumps(self.about)):
+        try:
+            first, *chunks = (json.loads(line) for line in self.path.read_text("utf-8").splitlines())
+            found = [
+                {"keys": list(chunk["keys"]), "rows": [unpacked(row) for row in chunk["rows"]]} for chunk in chunks
+            ]
+            differing = [name for name in {**wanted, **first} if first.get(name) != wanted.get(name)]
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise RequestError(
-                f"{self.path} holds labels made with {first}, and {json.dumps(self.about)} is asked for; train into "
-                f"another folder, or remove it"
+                f"{self.path} cannot be read: {error!r}; remove it to label anew, or train into another folder"
+            ) from error
+        if differing:
+            name = differing[0]
+            raise RequestError(
+                f"{self.path} holds labels of another run: {name} was {first.get(name)}, and is {wanted.get(name)} "
+                f"now; train into another folder, or remove it"
             )
-        for line in lines:
-            try:
-                yield json.loads(line)
-            except ValueError:  # the last one, of a run that was stopped while it wrote
-                return
+        return found
 
 
 def packed(row: Mismatch) -> dict[str, Any]:
@@ -93,5 +101,7 @@ def unpacked(row: dict[str, Any]) -> Mismatch:
         tuple(row["verified"]),
         np.array(row["features"], dtype=np.float32),
     )
+    if not len(sample.features) == len(sample.drafted) == len(sample.verified) > int(row["place"]) >= 0:
+        raise ValueError(f"a row of problem {row['key']} has parts of different lengths, or no such place")
     right = None if row["right"] is None else (bool(row["right"][0]), bool(row["right"][1]))
     return Mismatch(row["key"], sample, int(row["place"]), float(row["label"]), right)

@@ -19,7 +19,7 @@ from draftmux.verifiers.cospec.grpo import Group
 from draftmux.verifiers.cospec.mining import Choice, balanced, by_judge, by_outcome
 from draftmux.verifiers.cospec.monitors import curves
 from draftmux.verifiers.cospec.optimise import STEPS, Setup, Stage, best, read_steps
-from draftmux.verifiers.cospec.rows import Rows
+from draftmux.verifiers.cospec.rows import CHUNK, Rows
 from draftmux.verifiers.cospec.warmup import Labelled, Supervised, balance_of, figures, grouped
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from draftmux.verifiers.cospec.reward import Reward
 
 WORK, CURVES, CARD = "work", "monitors.png", "README.md"
+JUDGED = 16  # problems that are judged at once
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7)
 
 
@@ -71,7 +72,7 @@ def train_arbiter(job: ArbiterJob, recipe: ArbiterRecipe, reward: Reward, object
         origin={**kept, "steps": recipe.steps, "problems": job.source, "command": job.command},
     )
     if PartialState().is_main_process:
-        job.arbiter.peft.save_pretrained(job.folder)
+        job.arbiter.peft.save_pretrained(job.folder, save_embedding_layers=False)
         checkpoint.save(job.folder, job.arbiter.network.head, about)
         (job.folder / CARD).write_text(card(about, job.folder.name), "utf-8")  # in place of PEFT's
     return about
@@ -121,8 +122,9 @@ def discerning(figures: dict[str, Any]) -> float:
 def labelled(job: ArbiterJob, recipe: ArbiterRecipe) -> Rows:
     """The labels of all problems, on disk. Under `accelerate launch` one process makes them for all."""
     choice = Choice(recipe.mismatches, recipe.seed)
-    about = {**job.about, "mismatches": recipe.mismatches, "seed": recipe.seed, "judge": job.judged_by}
-    rows = Rows(job.work / "mismatches.jsonl", about)
+    about = {name: value for name, value in job.about.items() if name != "problems"}  # each has labels of its own
+    about |= {"mismatches": recipe.mismatches, "seed": recipe.seed, "judge": job.judged_by}
+    rows = Rows(job.work / "mismatches.jsonl", about, CHUNK if job.judge is None else JUDGED)
 
     def label(problems: Sequence[Problem]) -> list[Mismatch]:
         if job.judge is not None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from draftmux.protocols import VerifyRequest
     from draftmux.sampling import Sampler
 
-Walk = Generator["Block", Sequence[float], Acceptance]  # gives out what is to be judged, is sent the scores
+Walk = Generator["Block", Sequence[float] | None, Acceptance]  # gives out what is to be judged, is sent the scores
 Keep = Callable[["Block", int, float], bool]
 
 
@@ -64,7 +64,8 @@ class Limits:
 @define(eq=False)
 class Tally:
     """Counts of one sequence: `blocks` verified, `asked` (judged by the arbiter), `decisions`, `kept`; and decisions
-    that were not the arbiter's: `ends`, `banned`, `capped`, and `likeliest`, which stands."""
+    that were not the arbiter's: `ends`, `banned`, `capped`, `unread` (it could not read the block), and `likeliest`,
+    which stands."""
 
     counts: Counter[str] = field(factory=Counter)
 
@@ -155,7 +156,7 @@ class Walker:
     state: Any = None
     kept: list[int] = field(factory=list, init=False)
     _block: Block | None = field(default=None, init=False)
-    _scores: Sequence[float] = field(default=(), init=False)
+    _scores: Sequence[float] | None = field(default=(), init=False)
 
     def walk(self) -> Walk:
         """The accepted run: up to the first mismatch that is not kept, with the target's token after it. Behind an end
@@ -175,7 +176,7 @@ class Walker:
                 return Acceptance(tuple(range(node + 1)), token)
         return Acceptance(tuple(range(len(tokens))), self.basis.bonus())
 
-    def _kept(self, node: int, other: int) -> Generator[Block, Sequence[float], bool]:
+    def _kept(self, node: int, other: int) -> Generator[Block, Sequence[float] | None, bool]:
         """The arbiter's decision on one mismatch; it is asked if it was not before."""
         counts = self.tally.counts
         if self._block is None or (self.rules.rescore and self.kept):
@@ -187,6 +188,9 @@ class Walker:
                 1  # refused by the ratio test, though it is what the arbiter was shown as the target's
             )
             return True
+        if self._scores is None:
+            counts["unread"] += 1
+            return False
         keep = self.rules.keep(self._block, node, float(self._scores[node]))
         counts.update(decisions=1, kept=int(keep))
         return keep

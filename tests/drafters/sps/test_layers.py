@@ -222,7 +222,7 @@ def without(word: str) -> dict[str, torch.Tensor]:
             tensors(paths=("model.layers.1.mlp.up_proj",)),
             r"layers\.1\.mlp\.up_proj, which a model of 1 layers .* has not",
         ),
-        ({name: torch.ones(5, 7) for name in tensors()}, "trained for another model"),
+        ({name: torch.ones(3, 7) for name in tensors()}, "trained for another model"),
         ({name.replace("q_proj", "z_proj"): t for name, t in tensors().items()}, r"z_proj is .*, the target's layer"),
     ],
 )
