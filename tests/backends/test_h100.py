@@ -64,7 +64,7 @@ def test_a_graph_is_made_once_for_each_number_of_rows(monkeypatch: pytest.Monkey
     assert made == [1, 2, 4, 8, 64]
 
 
-@pytest.mark.parametrize("length", [3, 254])
+@pytest.mark.parametrize("length", [3, pytest.param(254, marks=pytest.mark.slow)])
 def test_exact_chains_have_the_bits_of_plain_decoding(length: int) -> None:
     found = target("llama", dtype=torch.bfloat16, numerics="exact", exact_rows=4, context=320)
     tokens = np.random.default_rng(3).integers(0, found.vocab_size, length + 5).tolist()

@@ -68,6 +68,7 @@ def test_both_stages_give_a_verifier_that_decides(
     assert result["lossless"] is False and result["metrics"]["verifier"]["kept"] > 0
 
 
+@pytest.mark.slow
 def test_labels_are_outcomes(pair: Path, problems: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each label by the book: decode both branches plainly, and look."""
     from draftmux.cli.train_arbiter import open_pair

@@ -193,6 +193,7 @@ def test_sampled_text_has_the_target_s_law(head: str, kind: str, verifier: Any) 
     assert sum(outcome.finished.metrics.accepted for outcome in outcomes) > (60 if kind == "sps" else 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "shape"), [("eagle3", "coupled tree"), ("sps", "sampled chain")])
 def test_they_conform(head: str, name: str, shape: str) -> None:
     """The whole kit, as a stranger's drafter has to pass it."""

@@ -83,6 +83,7 @@ def test_it_stops_when_it_stays_below_the_target(held: list[float], patience: in
     assert stopped([{"held_right": each, "target_right": 0.5} for each in held], patience) is ends
 
 
+@pytest.mark.slow
 def test_curves_are_drawn_of_what_there_is() -> None:
     steps = [{"step": i + 1, "right": 0.5, "kept": 0.1, "kl": 0.0} for i in range(4)]
     assert curves(steps, [{"step": 4, "held_right": 0.4, "target_right": 0.5}]).startswith(b"\x89PNG")
