@@ -173,6 +173,7 @@ def of(tally: Tally, systems: dict[str, Tally]) -> dict[str, Any]:
     decisions = tally.told.get("decisions", 0.0)
     return {
         "solved": float(own.mean()),
+        "right": "".join(str(int(each)) for each in own),
         "difference": float(own.mean() - target.mean()),
         "interval": [low, high],
         "mcnemar": mcnemar(own.tolist(), target.tolist()),

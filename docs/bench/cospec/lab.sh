@@ -63,7 +63,7 @@ for part in "$@"; do
         ;;
     families)
         for family in digits words units; do
-            beside both "without-$family" "without-$family" 30 --limit 1500 --warmup-steps 400
+            beside both "without-$family" "without-$family" 20 --limit 1200 --warmup-steps 300
         done
         all
         for family in digits words units; do
