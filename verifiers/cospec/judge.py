@@ -126,7 +126,7 @@ def judged(judge: Judge, questions: Sequence[Question]) -> list[float | None]:
 def _asked(judge: Judge, question: Question) -> float | str:
     """A score, or what is wrong with the reply."""
     try:
-        score = judge(question)
+        score: Any = judge(question)
     except UnusableError as error:
         return str(error)
     except RequestError:
