@@ -133,6 +133,6 @@ def _asked(judge: Judge, question: Question) -> float | str:
         raise
     except Exception as error:  # a function of the user's
         raise RequestError(f"the judge failed: {error!r}; run the same command again to go on") from error
-    if isinstance(score, bool) or not isinstance(score, Real) or not 0 <= score <= MOST:
+    if isinstance(score, bool) or not isinstance(score, Real) or not 0 <= float(score) <= MOST:
         return f"{score!r}; a score is a number from 0 to {MOST:g}"
     return float(score)
