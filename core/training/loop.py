@@ -90,7 +90,8 @@ def fit(
     if course.good is None:
         return figures
     accelerator.wait_for_everyone()
-    resume(folder / BEST, objective, [], about)
+    if not resume(folder / BEST, objective, [], about):
+        raise RequestError(f"{folder / BEST} is gone, the best state of this run; remove {folder} to begin anew")
     return best or figures
 
 

@@ -131,6 +131,24 @@ def test_a_pipeline_that_has_an_arbiter_already_is_trained_without_it(pair: Path
     assert open_pair(str(path), ("backend={use: static}",))[0].spec.backend.use == "transformers"
 
 
+class Raising:
+    def solved(self, answer: str, reference: str) -> bool:
+        raise KeyError(reference)
+
+
+def test_a_task_that_fails_and_a_folder_that_cannot_be_are_said(
+    pair: Path, problems: Path, tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("peft")
+    monkeypatch.setattr("draftmux.cli.train_arbiter.task_of", lambda name: Raising())
+    flags = ["train", "arbiter", "--pipeline", str(pair), "--problems", str(problems), "--task", "x", *SMALL.split()]
+    failed = command(*flags, "--out", str(tmp_path / "o"), code=1)
+    assert "task Raising failed on the reference 'a'" in failed.output
+    (tmp_path / "file").write_text("x", "utf-8")
+    refused = command(*flags, "--out", str(tmp_path / "file" / "o"), code=1)
+    assert "cannot be written to" in refused.output
+
+
 @pytest.mark.slow
 def test_two_processes_learn_what_one_learns(pair: Path, problems: Path, tmp_path: Path) -> None:
     """Under `torchrun` shares of rollouts are decoded, and their gradients added up."""

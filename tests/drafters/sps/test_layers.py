@@ -223,6 +223,8 @@ def without(word: str) -> dict[str, torch.Tensor]:
             r"layers\.1\.mlp\.up_proj, which a model of 1 layers .* has not",
         ),
         ({name: torch.ones(3, 7) for name in tensors()}, "trained for another model"),
+        ({name: torch.ones(5, 7) for name in tensors()}, "has rank 5, and adapter_config.json says r: 3"),
+        ({}, "holds no tensors"),
         ({name.replace("q_proj", "z_proj"): t for name, t in tensors().items()}, r"z_proj is .*, the target's layer"),
     ],
 )

@@ -234,6 +234,14 @@ def test_a_head_without_features_reads_none(pair: Any) -> None:
         ({"threshold": -1}, "threshold"),
         ({"hidden_size": 7}, "head|7"),
         ({"more": 1}, "more"),
+        ({"separator": 1_000_000}, "separator is id 1000000, and its model has"),
+        ({"separator": 1.7}, "separator must be a whole number"),
+        ({"window": float("inf")}, "window must be a whole number"),
+        ({"hidden_size": 10**13}, "hidden_size must be a whole number"),
+        ({"draft_layers": "2"}, "draft_layers must be a whole number"),
+        ({"draft_layers": 9}, "a draft model of 9 layers"),
+        ({"segment_only_lora": "no"}, "segment_only_lora must be true or false"),
+        ({"threshold": "x"}, "threshold must be between 0 and 1"),
     ],
 )
 def test_arbiters_that_do_not_fit_are_refused(pair: Any, change: dict[str, Any], said: str) -> None:

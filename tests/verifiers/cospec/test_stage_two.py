@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,13 +11,14 @@ import pytest
 import torch
 from attrs import evolve
 
+from draftmux.errors import RequestError
 from draftmux.generation import Generation
 from draftmux.testing.harness import assemble, serve
 from draftmux.testing.reference import Ask as Request
 from draftmux.verifiers.cospec.grpo import Decided, Group, Scored, decided, minibatches
 from draftmux.verifiers.cospec.monitors import curves, of_answers, of_rollouts
 from draftmux.verifiers.cospec.network import Batch, Sample
-from draftmux.verifiers.cospec.optimise import best, stopped
+from draftmux.verifiers.cospec.optimise import best, read_steps, stopped
 from draftmux.verifiers.cospec.policy import loss_of
 from draftmux.verifiers.cospec.recipe import Objective
 from draftmux.verifiers.cospec.reward import Reach, Reward
@@ -158,3 +160,14 @@ def test_the_policy_that_decided_is_what_is_compared_with() -> None:
 def test_the_best_look_is_the_last_of_the_best(held: list[float], which: int) -> None:
     looks = [{"held_right": each} for each in held]
     assert best(looks) is looks[which]
+
+
+def test_a_damaged_file_of_steps_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    assert read_steps(path, 5) == []
+    path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n', "utf-8")
+    assert [row["step"] for row in read_steps(path, 2)] == [1, 2]
+    for text in ('{"step": 1}\n{"st', "null\n", "{}\n"):
+        path.write_text(text, "utf-8")
+        with pytest.raises(RequestError, match=r"steps\.jsonl cannot be read"):
+            read_steps(path, 5)
