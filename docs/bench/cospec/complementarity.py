@@ -78,7 +78,7 @@ class Search:
     def add(self, script: Script, made: Sequence[bool], flips: int) -> None:
         """What may be tried after a decoding: each refusal behind the script turned into a keep."""
         if sum(script) < flips:
-            self.waiting += [(*made[:at], True) for at in range(len(script), len(made))]
+            self.waiting.extend((*made[:at], True) for at in range(len(script), len(made)))
             self.waiting.sort(key=sum)
 
 
