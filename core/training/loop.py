@@ -7,7 +7,7 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
 import torch
-from attrs import frozen
+from attrs import define, frozen
 from torch import nn
 
 from draftmux.errors import RequestError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from draftmux.training.checkpoints import Optimizers
     from draftmux.training.recipe import Schedule
 
     Report = Callable[[int, dict[str, Any]], None]  # step, figures
@@ -50,49 +51,76 @@ def fit(
     """
     from accelerate import Accelerator
 
-    (folder / BEST if course.good else folder).mkdir(parents=True, exist_ok=True)
     accelerator = Accelerator(mixed_precision=schedule.precision)
     trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
     optimizers = optimizers_of(objective, schedule)
-    progress = resume(folder, objective, optimizers, about)
-    figures: dict[str, Any] = progress.get("figures", {})
-    best: dict[str, Any] | None = progress.get("best")
+    keeper = _Keeper(objective, course, folder, about)
+    progress = keeper.begin(optimizers)
+    start, figures = progress.get("step", 0), progress.get("figures", {})
     device = next(objective.parameters()).device if course.placed else accelerator.device
     placing = [not course.placed] * (1 + len(optimizers))
-    module, *optimizers = accelerator.prepare(objective, *optimizers, device_placement=placing)
+    module, *prepared = accelerator.prepare(objective, *optimizers, device_placement=placing)
     running: list[float] = []
-    for step, batch in enumerate(
-        _own(course.epoch, progress.get("step", 0), schedule, accelerator), progress.get("step", 0)
-    ):
-        for group in (group for each in optimizers for group in each.param_groups):
+    for step, batch in enumerate(_own(course.epoch, start, schedule, accelerator), start):
+        for group in (group for each in prepared for group in each.param_groups):
             group["lr"] = schedule.rate(step) * group["share"]
         loss = module(batch.to(device), step / schedule.steps)[0]
         accelerator.backward(loss)
         accelerator.clip_grad_norm_(trained, schedule.clip)
-        for optimizer in optimizers:
+        for optimizer in prepared:
             optimizer.step()
             optimizer.zero_grad()
-        running.append(float(loss.detach()))
-        if not math.isfinite(running[-1]):
-            raise RequestError(
-                f"the loss is {running[-1]} at step {step + 1}; lower the learning rate, or train in float32"
-            )
+        running.append(_finite(float(loss.detach()), step))
         if (step + 1) % course.every == 0 or step + 1 == schedule.steps:
             figures = {"loss": sum(running) / len(running), **_held_out(module, course, device)}
             running = []
             if accelerator.is_main_process:
-                if course.good is not None and (best is None or course.good(figures) >= course.good(best)):
-                    best = figures
-                    save(folder / BEST, objective, [], {"step": step + 1, **about})
-                kept = {"step": step + 1, "figures": figures, "best": best, **about}
-                save(folder, objective, optimizers, kept)
-                course.report(step + 1, figures)
-    if course.good is None:
-        return figures
+                keeper.keep(step + 1, figures, prepared)
     accelerator.wait_for_everyone()
-    if not resume(folder / BEST, objective, [], about):
-        raise RequestError(f"{folder / BEST} is gone, the best state of this run; remove {folder} to begin anew")
-    return best or figures
+    return keeper.end(figures)
+
+
+@define(eq=False)
+class _Keeper:
+    """The states of a run on disk: the last one, and with `good` the best one."""
+
+    objective: nn.Module
+    course: Course
+    folder: Path
+    about: dict[str, Any]
+    best: dict[str, Any] | None = None
+
+    def begin(self, optimizers: Optimizers) -> dict[str, Any]:
+        """Put the last state back; its progress."""
+        (self.folder / BEST if self.course.good else self.folder).mkdir(parents=True, exist_ok=True)
+        progress = resume(self.folder, self.objective, optimizers, self.about)
+        self.best = progress.get("best")
+        return progress
+
+    def keep(self, step: int, figures: dict[str, Any], optimizers: Optimizers) -> None:
+        """One more state."""
+        good = self.course.good
+        if good is not None and (self.best is None or good(figures) >= good(self.best)):
+            self.best = figures
+            save(self.folder / BEST, self.objective, [], {"step": step, **self.about})
+        kept = {"step": step, "figures": figures, "best": self.best, **self.about}
+        save(self.folder, self.objective, optimizers, kept)
+        self.course.report(step, figures)
+
+    def end(self, figures: dict[str, Any]) -> dict[str, Any]:
+        """Put the best state back, if there is one; the figures of what stays."""
+        if self.course.good is None:
+            return figures
+        if not resume(self.folder / BEST, self.objective, [], self.about):
+            place = self.folder / BEST
+            raise RequestError(f"{place} is gone, the best state of this run; remove {self.folder} to begin anew")
+        return self.best or figures
+
+
+def _finite(loss: float, step: int) -> float:
+    if not math.isfinite(loss):
+        raise RequestError(f"the loss is {loss} at step {step + 1}; lower the learning rate, or train in float32")
+    return loss
 
 
 def _own(epoch: Epoch, start: int, schedule: Schedule, accelerator: Any) -> Iterator[Any]:
