@@ -36,6 +36,7 @@ def test_tree_passes(name: str) -> None:
     TreePasses(target(name), np.random.default_rng(1), near=1e-4).check([9, 3], rounds=2)
 
 
+@pytest.mark.slow
 def test_the_cache_outgrows_its_graphs() -> None:
     found = target("llama")
     found.warm_up(1)

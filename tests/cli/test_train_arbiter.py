@@ -43,6 +43,7 @@ class Chance:
         return sum(map(ord, answer)) % 2 == 0
 
 
+@pytest.mark.slow
 def test_both_stages_give_a_verifier_that_decides(
     pair: Path, problems: Path, tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
