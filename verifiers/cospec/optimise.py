@@ -1,6 +1,6 @@
 """Stage 2: the arbiter learns from whole decodings of its own, by group-relative policy optimisation (2402.03300).
 
-Under `accelerate launch` every process decodes a share of a step's problems, and gradients are added up.
+Under `torchrun` every process decodes a share of a step's problems, and gradients are added up.
 """
 
 from __future__ import annotations

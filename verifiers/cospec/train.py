@@ -120,7 +120,7 @@ def discerning(figures: dict[str, Any]) -> float:
 
 
 def labelled(job: ArbiterJob, recipe: ArbiterRecipe) -> Rows:
-    """The labels of all problems, on disk. Under `accelerate launch` one process makes them for all."""
+    """The labels of all problems, on disk. Under `torchrun` one process makes them for all."""
     choice = Choice(recipe.mismatches, recipe.seed)
     about = {name: value for name, value in job.about.items() if name != "problems"}  # each has labels of its own
     about |= {"mismatches": recipe.mismatches, "seed": recipe.seed, "judge": job.judged_by}

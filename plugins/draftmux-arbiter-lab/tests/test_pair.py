@@ -29,4 +29,4 @@ def test_the_pair_solves_more_than_its_target() -> None:
         sum(task.solved(text, problem.reference) for text, problem in zip(texts, UNSEEN, strict=True))
         for texts in (plain, answers([]))
     )
-    assert together > alone + 5  # 15 to 25 of 150 more where it was measured
+    assert together > alone + 5  # 14 of 100 more on the 2,000 problems that it was measured on
