@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import torch
@@ -56,20 +57,21 @@ class Group:
     ) -> list[Scored]:
         """`size` rollouts of every problem, by problem."""
         parts, watched = watching(rig.parts, arbitration, explore=True, idle=self.idle)
+        names = {problem.key: [f"{problem.key}/{number}" for number in range(self.size)] for problem in problems}
         asks = [
-            rig.ask(f"{problem.key}/{number}", problem, seed=seed * self.size + number)
+            rig.ask(name, problem, seed=random.Random(f"{seed} {name}").getrandbits(32))  # no two draw the same numbers
             for problem in problems
-            for number in range(self.size)
+            for name in names[problem.key]
         ]
         results = roll_out(parts, rig.tokenizer, asks, rig.batch)
         scored = []
         for problem in problems:
-            names = [f"{problem.key}/{number}" for number in range(self.size)]
-            courses = [watched.courses[name] for name in names]
-            right = [solves(task, rig.text(results[name].tokens), problem) for name in names]
+            own = names[problem.key]
+            courses = [watched.courses[name] for name in own]
+            right = [solves(task, rig.text(results[name].tokens), problem) for name in own]
             earned = [self.reward.of(valued(*pair)) for pair in zip(courses, right, strict=True)]
             gains = advantages(earned, right, self.scaled).tolist()
-            for i, name in enumerate(names):
+            for i, name in enumerate(own):
                 result = results[name]
                 scored.append(
                     Scored(problem, courses[i], right[i], earned[i], gains[i], len(result.tokens), result.metrics.steps)

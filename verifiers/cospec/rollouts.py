@@ -146,8 +146,8 @@ class Watching:
     def _note(self, request: VerifyRequest, before: int, acceptance: Acceptance) -> None:
         course, accepted = self._course(request), len(acceptance.path)
         ends = request.context.generation.end_ids(self.inner.eos_ids)
-        ended = accepted > 0 and int(request.draft.tokens[accepted - 1]) in ends
-        size = accepted if ended else len(request.draft)  # what was drafted behind an end is no text
+        drafted = map(int, request.draft.tokens)  # what was drafted behind an end is no text
+        size = next((count for count, token in enumerate(drafted, 1) if token in ends), len(request.draft))
         fresh = course.consulted[before:]
         matched = fresh[0].places[0] if fresh else accepted
         if matched < size:
