@@ -3,10 +3,11 @@
     python docs/bench/cospec/evaluate.py pair.yaml problems.jsonl --task exact-string --validation 500 \
         --arbiter warm-up=arbiters/warmup --arbiter grpo=arbiters/grpo --json arbiters.json --threads 2
 
-The first problems of the file are for thresholds: each unlearned rule takes the one that solves most. The others are
+The first problems of the file choose options: each unlearned rule takes those that solve most. The others are
 for figures: the share that is solved with a bootstrap interval of the difference from the target alone, an exact
 McNemar test, what becomes right and wrong, how many of the problems that only the draft model solves are solved, target
-passes a token, and seconds relative to plain decoding, in an order of chunks and systems drawn anew.
+passes a token (the draft alone: its own), and tokens a second relative to plain decoding, in an order of chunks and
+systems drawn anew. Arbiters are also compared with the best rule. Every problem is decoded with a seed of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,26 +27,28 @@ from torch import set_num_threads
 from draftmux.cli.train_arbiter import task_of
 from draftmux.config.load import read_pipeline
 from draftmux.pipeline import Pipeline, plain_spec
-from draftmux.verifiers.cospec.problems import read_problems
+from draftmux.verifiers.cospec.mining import Rig
+from draftmux.verifiers.cospec.problems import read_problems, solves
+from draftmux.verifiers.cospec.rollouts import roll_out
 from draftmux.verifiers.cospec.significance import mcnemar, paired_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from draftmux.protocols import Task
     from draftmux.verifiers.cospec.problems import Problem
 
-TARGET, DRAFT = "target alone", "draft alone"
+TARGET, DRAFT, EXACT, ALL_KEPT = "target alone", "draft alone", "exact", "all kept"
+FIXED = {EXACT: "use: exact-match", ALL_KEPT: "use: threshold-arbiter, threshold: 0"}
 GRID = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-RULES = {
-    "exact": "use: exact-match",
-    "all kept": "use: threshold-arbiter, threshold: 0",
-    "fly": "use: fly, window_following: 2",
-    "typical": "use: typical",
-    "aasd": "use: aasd",
+RULES: dict[str, dict[str, Sequence[float]]] = {  # and the values that each option is tried with
+    "fly": {"window_following": (1, 2, 5), "entropy_threshold": (0.1, 0.3, 0.6)},
+    "typical": {"epsilon": (0.03, 0.09, 0.2), "delta": (0.1, 0.3, 0.6)},
+    "aasd": {"beta": (0.2, 0.3, 0.5), "floor": (0.02, 0.05, 0.1)},
+    "threshold-arbiter": {"threshold": GRID},
+    "divergence-arbiter": {"threshold": GRID},
 }
-COMMON = ("lossless=false", "generation.temperature=0")
-TUNED = {"threshold": "threshold-arbiter", "divergence": "divergence-arbiter"}
+EXACT_WHEN_GREEDY = ("typical",)  # nothing to choose then
 
 
 @define(eq=False)
@@ -58,14 +62,17 @@ class Tally:
     seconds: float = 0.0
     told: dict[str, float] = field(factory=dict)
 
-    def run(self, problems: Sequence[Problem], task: Task) -> None:
-        """All of a chunk at once."""
-        chats = [[dict(message) for message in problem.prompt.messages] for problem in problems]
+    def run(self, problems: Sequence[tuple[int, Problem]], task: Task) -> None:
+        """All of a chunk at once, each with its number for a seed."""
+        pipeline = self.pipeline
+        rig = Rig(pipeline.parts, pipeline.tokenizer, pipeline.spec.generation, pipeline.spec.max_batch)
         started = time.perf_counter()
-        results = self.pipeline.generate(chats)
+        asks = [rig.ask(str(seed), problem, seed=seed) for seed, problem in problems]
+        results = roll_out(rig.parts, rig.tokenizer, asks, rig.batch)
         self.seconds += time.perf_counter() - started
-        for problem, result in zip(problems, results, strict=True):
-            self.solved.append(task.solved(result.text, problem.reference))
+        for seed, problem in problems:
+            result = results[str(seed)]
+            self.solved.append(solves(task, result.text, problem))
             self.tokens += len(result.tokens)
             self.passes += result.metrics.steps
             for name, value in result.metrics.verifier.items():
@@ -77,45 +84,78 @@ class Bench:
     """A pair, its drafter, and the task; pipelines share the target."""
 
     path: str
-    batch: int
+    overrides: tuple[str, ...]
     task: Task
     base: Pipeline
     drafter: str
 
+    @classmethod
+    def of(cls, path: str, task: str, batch: int, temperature: float) -> Bench:
+        """Of a pipeline's file."""
+        overrides = ("lossless=false", f"generation.temperature={temperature}", f"max_batch={batch}")
+        spec = read_pipeline(path, ["verifier={use: exact-match}", *overrides])
+        return cls(path, overrides, task_of(task), Pipeline.build(spec), next(iter(spec.drafters)))
+
     def system(self, verifier: str) -> Tally:
         """With another verifier."""
-        spec = read_pipeline(self.path, [f"verifier={{{verifier}}}", *COMMON, f"max_batch={self.batch}"])
-        return Tally(Pipeline.build(spec, self.base))
+        return Tally(Pipeline.build(read_pipeline(self.path, [f"verifier={{{verifier}}}", *self.overrides]), self.base))
 
-    def plain(self) -> Tally:
-        """The target alone."""
-        return Tally(Pipeline.build(evolve(plain_spec(self.base.spec), max_batch=self.batch), self.base))
+    def arbiter(self, folder: str, threshold: float | None = None) -> Tally:
+        """With an arbiter, at its own threshold or another."""
+        more = "" if threshold is None else f", threshold: {threshold}"
+        return self.system(f"use: cospec-arbiter, arbiter: '{folder}', draft: {self.drafter}{more}")
 
-    def draft(self) -> dict[str, Tally]:
-        """The draft model alone, as a target; nothing where it is a part of the target."""
+    def alone(self) -> dict[str, Tally]:
+        """The target, and the draft model as a target; without the latter where it is a part of the target."""
         plain = plain_spec(self.base.spec)
         name = self.base.spec.drafters[self.drafter].plugin.model
-        if name is None:
-            return {}
-        models = {"target": self.base.spec.models[name]}
-        return {DRAFT: Tally(Pipeline.build(evolve(plain, models=models, max_batch=self.batch)))}
+        found = {TARGET: Tally(Pipeline.build(plain, self.base))}
+        if name is not None:
+            found[DRAFT] = Tally(Pipeline.build(evolve(plain, models={"target": self.base.spec.models[name]})))
+        return found
 
-    def tuned(self, verifier: str, problems: Sequence[Problem]) -> str:
-        """The rule with the threshold that solves most of some problems."""
-        more = f", draft: {self.drafter}" if verifier == "divergence-arbiter" else ""
-        best = (-1, "")
-        for threshold in GRID:
-            how = f"use: {verifier}, threshold: {threshold}{more}"
-            tally = self.system(how)
-            self.play({"": tally}, problems, random.Random(0))
-            best = max(best, (sum(tally.solved), how), key=lambda each: each[0])
-        return best[1]
+    def rules(self, problems: Sequence[Problem]) -> dict[str, Tally]:
+        """Those that learn nothing, each with the options that solve most of some problems."""
+        found = {name: self.system(how) for name, how in FIXED.items()}
+        for name, options in RULES.items():
+            ways = list(self.ways(name, options))
+            if len(ways) > 1:
+                ways.sort(key=lambda how: sum(self.tried(how, problems).solved), reverse=True)
+            found[ways[0].removeprefix("use: ")] = self.system(ways[0])
+        return found
+
+    def ways(self, rule: str, options: dict[str, Sequence[float]]) -> Iterator[str]:
+        """One rule with all its values."""
+        more = f", draft: {self.drafter}" if rule == "divergence-arbiter" else ""
+        if self.base.spec.generation.greedy and rule in EXACT_WHEN_GREEDY:
+            yield f"use: {rule}"
+            return
+        for values in product(*options.values()):
+            chosen = ", ".join(f"{name}: {value}" for name, value in zip(options, values, strict=True))
+            yield f"use: {rule}, {chosen}{more}"
+
+    def tried(self, how: str, problems: Sequence[Problem]) -> Tally:
+        """A verifier on some problems."""
+        tally = self.system(how)
+        self.play({how: tally}, problems, random.Random(0))
+        return tally
+
+    def at_rate_of(self, arbiter: Tally, problems: Sequence[Problem]) -> Tally:
+        """Chance, at the rate at which an arbiter keeps mismatches of some problems."""
+        self.play({"": arbiter}, problems, random.Random(0))
+        return self.system(f"use: random-arbiter, rate: {kept(arbiter):.4f}")
 
     def play(self, systems: dict[str, Tally], problems: Sequence[Problem], rng: random.Random) -> None:
         """All systems on all problems."""
-        for at in range(0, len(problems), self.batch):
+        numbered, batch = list(enumerate(problems)), self.base.spec.max_batch
+        for at in range(0, len(problems), batch):
             for name in rng.sample(list(systems), len(systems)):
-                systems[name].run(problems[at : at + self.batch], self.task)
+                systems[name].run(numbered[at : at + batch], self.task)
+
+
+def kept(tally: Tally) -> float:
+    """The share of mismatches put to an arbiter that it kept."""
+    return tally.told.get("kept", 0.0) / max(1.0, tally.told.get("decisions", 0.0))
 
 
 @click.command()
@@ -123,45 +163,57 @@ class Bench:
 @click.argument("problems", type=click.Path(exists=True, path_type=Path))
 @click.option("--task", required=True)
 @click.option("--arbiter", "arbiters", multiple=True, metavar="NAME=FOLDER")
-@click.option("--threshold", "thresholds", type=float, multiple=True, help="Arbiters at it too. Repeatable.")
+@click.option("--threshold", "thresholds", type=float, multiple=True, help="In place of the arbiters' own. Repeatable.")
+@click.option("--against", help="The system that arbiters are compared with too; the best rule by default.")
 @click.option("--rules/--no-rules", default=True, show_default=True, help="Compare with rules that learn nothing.")
 @click.option("--validation", type=int, default=500, show_default=True)
 @click.option("--limit", type=int, help="Problems for figures, at most.")
+@click.option("--temperature", type=float, default=0.0, show_default=True)
 @click.option("--json", "out", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--batch", type=int, default=64, expose_value=True, show_default=True)
+@click.option("--batch", type=int, default=64, show_default=True)
 @click.option("--threads", type=int, expose_value=False, callback=lambda _, __, value: value and set_num_threads(value))
-def main(
-    path: str, problems: Path, task: str, arbiters: tuple[str, ...], thresholds: tuple[float, ...], **more: Any
-) -> None:
+def main(path: str, problems: Path, arbiters: tuple[str, ...], thresholds: tuple[float, ...], **more: Any) -> None:
     """Print a table; write all figures."""
     known = read_problems(problems)
     validation, test = known[: more["validation"]], known[more["validation"] :][: more["limit"]]
-    spec = read_pipeline(path, ["verifier={use: exact-match}", *COMMON])
-    base = Pipeline.build(spec)
-    bench = Bench(path, more["batch"], task_of(task), base, next(iter(spec.drafters)))
-    systems = {TARGET: bench.plain(), **bench.draft()}
-    chosen = {name: bench.tuned(verifier, validation) for name, verifier in TUNED.items() if more["rules"]}
-    rules = {**RULES, **chosen} if more["rules"] else {}
-    systems |= {name: bench.system(how) for name, how in rules.items()}
+    bench = Bench.of(path, more["task"], more["batch"], more["temperature"])
+    systems = bench.alone()
+    rules = bench.rules(validation) if more["rules"] else {}
+    systems |= rules
+    learned = []
     for name, _, folder in (each.partition("=") for each in arbiters):
-        how = f"use: cospec-arbiter, arbiter: '{folder}', draft: {bench.drafter}"
-        systems[name] = bench.system(how)
-        systems |= {f"{name} at {each}": bench.system(f"{how}, threshold: {each}") for each in thresholds}
-        if not more["rules"]:
-            continue
-        trial = bench.system(how)  # at what rate it keeps mismatches is looked up on other problems
-        bench.play({"": trial}, validation, random.Random(0))
-        rate = trial.told.get("kept", 0.0) / max(1.0, trial.told.get("decisions", 0.0))
-        systems[f"random at {name}'s rate"] = bench.system(f"use: random-arbiter, rate: {rate:.4f}")
+        for threshold in thresholds or (None,):
+            title = name if threshold is None else f"{name} at {threshold}"
+            learned.append(title)
+            systems[title] = bench.arbiter(folder, threshold)
+            if rules:
+                chance = f"random at the rate of {title}"
+                rules[chance] = systems[chance] = bench.at_rate_of(bench.arbiter(folder, threshold), validation)
+    if more["against"] not in (None, *systems):
+        raise click.BadParameter(f"{more['against']} is none of {', '.join(systems)}", param_hint="--against")
     bench.play(systems, test, random.Random(1))
     figures = {name: of(tally, systems) for name, tally in systems.items()}
     for name, found in figures.items():
         click.echo(line(name, found))
     either = np.any([systems[name].solved for name in (TARGET, DRAFT) if name in systems], axis=0).mean()
-    click.echo(f"either alone: {either:.4f} of {len(test)} problems; chosen: {chosen}")
+    click.echo(f"either alone: {either:.4f} of {len(test)} problems")
+    other = more["against"] or max(rules, key=lambda name: sum(rules[name].solved), default=None)
+    for name in learned if other else ():
+        figures[name]["against"] = {"name": other, **beside(systems[name], systems[other])}
+        click.echo(f"{name}: {figures[name]['against']}")
     if more["out"]:
-        kept = {"figures": figures, "chosen": chosen, "problems": len(test), "either": float(either)}
-        more["out"].write_text(json.dumps(kept, indent=2), "utf-8")
+        told = {"figures": figures, "problems": len(test), "either": float(either)}
+        more["out"].write_text(json.dumps(told, indent=2), "utf-8")
+
+
+def beside(tally: Tally, other: Tally) -> dict[str, Any]:
+    """One system and another on the same problems."""
+    own, its = np.array(tally.solved), np.array(other.solved)
+    return {
+        "difference": float(own.mean() - its.mean()),
+        "interval": paired_interval(own, its),
+        "mcnemar": mcnemar(own.tolist(), its.tolist()),
+    }
 
 
 def of(tally: Tally, systems: dict[str, Tally]) -> dict[str, Any]:
@@ -169,14 +221,10 @@ def of(tally: Tally, systems: dict[str, Tally]) -> dict[str, Any]:
     own, target = np.array(tally.solved), np.array(systems[TARGET].solved)
     draft = np.array(systems[DRAFT].solved) if DRAFT in systems else np.zeros_like(target)
     only = draft & ~target
-    low, high = paired_interval(own, target)
-    decisions = tally.told.get("decisions", 0.0)
     return {
         "solved": float(own.mean()),
         "right": "".join(str(int(each)) for each in own),
-        "difference": float(own.mean() - target.mean()),
-        "interval": [low, high],
-        "mcnemar": mcnemar(own.tolist(), target.tolist()),
+        **beside(tally, systems[TARGET]),
         "to_right": int((own & ~target).sum()),
         "to_wrong": int((~own & target).sum()),
         "recovered": float(own[only].mean()) if only.any() else float("nan"),
@@ -184,7 +232,7 @@ def of(tally: Tally, systems: dict[str, Tally]) -> dict[str, Any]:
         "emergent": int((own & ~target & ~draft).sum()),
         "passes_per_token": tally.passes / max(1, tally.tokens),
         "speed": systems[TARGET].seconds / tally.seconds * tally.tokens / max(1, systems[TARGET].tokens),
-        "kept": tally.told.get("kept", 0.0) / decisions if decisions else None,
+        "kept": kept(tally) if tally.told.get("decisions") else None,
         "arbiter_seconds": tally.told.get("seconds", 0.0) / tally.seconds,
         "asked": tally.told.get("asked", 0.0) / max(1.0, tally.told.get("blocks", 0.0)),
     }

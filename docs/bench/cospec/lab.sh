@@ -3,16 +3,21 @@
 #
 #     docs/bench/cospec/lab.sh FOLDER [part …]
 #
-# Parts, in this order: data, warmup, grpo, table, gap, families, ablations. Where nothing is timed two processes run at
-# once, on a core each. The arbiter that ships is grpo-2; seeds 0 and 1, families and ablations are for comparison, and
-# have fewer steps.
+# Parts, in this order: data, warmup, grpo, table, sampled, thresholds, longer, gap, families, ablations. Where nothing is
+# timed two processes run at once, on a core each. The arbiter that ships is grpo-2; seeds 0 and 1, families and
+# ablations are for comparison, and have fewer steps.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 out="$1"
 shift
-[ "$#" -gt 0 ] || set -- data warmup grpo table gap families ablations
+[ "$#" -gt 0 ] || set -- data warmup grpo table sampled thresholds longer gap families ablations
 pair="plugins/draftmux-arbiter-lab/cospec.yaml"
-evaluate="python docs/bench/cospec/evaluate.py $pair"
+
+evaluate() { # name of the figures, problems, options
+    OMP_NUM_THREADS=2 python docs/bench/cospec/evaluate.py "$pair" "$out/$2.jsonl" --task exact-string --threads 2 \
+        --json "$out/$1.json" "${@:3}" | tee "$out/$1.txt"
+}
+
 mkdir -p "$out"
 
 beside() { # runs a command in the background, at most two at once
@@ -47,6 +52,7 @@ for part in "$@"; do
         for family in digits words units; do
             write "only-$family" --seed 2000001 --count 1250 --family "$family" --new --without "$out/train.jsonl"
         done
+        write longer --seed 2000002 --count 1000 --steps 5 5 --new
         write without-words --seed 1000001 --count 3000 --family digits --family units
         write without-digits --seed 1000002 --count 3000 --family words --family units
         write without-units --seed 1000003 --count 3000 --family digits --family words
@@ -57,37 +63,52 @@ for part in "$@"; do
         for seed in 0 1; do beside second "warmup-$seed" "grpo-$seed" train --steps 50 --seed "$seed"; done
         ;;
     table)
-        OMP_NUM_THREADS=2 $evaluate "$out/test.jsonl" --task exact-string --validation 500 --threads 2 \
-            --arbiter warm-up="$out/warmup-2" --arbiter grpo="$out/grpo-2" --arbiter grpo-0="$out/grpo-0" \
-            --arbiter grpo-1="$out/grpo-1" --json "$out/table.json" | tee "$out/table.txt"
+        evaluate table test --validation 500 --arbiter warm-up="$out/warmup-2" --arbiter grpo="$out/grpo-2" \
+            --arbiter grpo-0="$out/grpo-0" --arbiter grpo-1="$out/grpo-1"
         ;;
-    families)
-        for family in digits words units; do
-            beside both "without-$family" "without-$family" 20 --limit 1200 --warmup-steps 300
+    sampled) evaluate sampled test --validation 500 --limit 1000 --temperature 1 --arbiter grpo="$out/grpo-2" ;;
+    thresholds)
+        options="$(printf ' --threshold %s' 0.05 0.1 0.3 0.5 0.7 0.9 0.95)"
+        evaluate thresholds test --validation 500 --limit 1000 --no-rules --arbiter grpo="$out/grpo-2" $options
+        ;;
+    longer) # problems of five steps; an arbiter has learned from those of two to four
+        evaluate longer longer --validation 0 --no-rules --arbiter warm-up="$out/warmup-2" --arbiter grpo="$out/grpo-2"
+        ;;
+    families) # the same training without a family, and with all of them
+        for name in without-digits without-words without-units; do
+            beside both "$name" "$name" 20 --limit 1200 --warmup-steps 300
         done
+        beside both with-all train 20 --limit 1200 --warmup-steps 300
         all
         for family in digits words units; do
-            $evaluate "$out/only-$family.jsonl" --task exact-string --validation 250 --limit 1000 --no-rules --threads 2 \
-                --arbiter others="$out/grpo-without-$family" --arbiter all="$out/grpo-2" \
-                --json "$out/only-$family.json" | tee "$out/only-$family.txt"
+            evaluate "only-$family" "only-$family" --validation 250 --limit 1000 --no-rules \
+                --arbiter others="$out/grpo-without-$family" --arbiter all="$out/grpo-with-all"
         done
         ;;
-    ablations)
-        again() { beside second warmup-2 "$1" train --steps 30 --seed 2 "${@:2}"; } # the same but for one thing
+    ablations) # from a short warm-up, which leaves stage 2 something to do; the last policy of each, at one half
+        short() { # name of the warm-up, options
+            mkdir -p "$out/$1/work"
+            cp -n "$out/warmup-0/work/mismatches.jsonl" "$out/$1/work/"
+            train "$1" train --steps 0 --seed 0 --warmup-steps 40 "${@:2}"
+        }
+        again() { beside second "${start:-short}" "$1" train --steps 50 --every 50 --seed 0 --warmup-steps 40 "${@:2}"; }
+        short short
+        short short-no-features --features false
         again the-same
         again no-risk --risk 0
         again no-refusal-penalty --refusal 0
         again literal-reward --right 0
         again centred --advantage centred
         again credit-for-all --credit all
-        beside train no-warmup train --seed 2 --warmup-steps 0 --steps 30
+        start=short-no-features again no-features --features false
+        beside train no-warmup train --steps 50 --every 50 --seed 0 --warmup-steps 0
         all
         arbiters=""
-        for name in the-same no-risk no-refusal-penalty literal-reward centred credit-for-all no-warmup; do
+        for name in short short-no-features the-same no-risk no-refusal-penalty literal-reward centred credit-for-all \
+            no-features no-warmup; do
             arbiters+=" --arbiter $name=$out/$name"
         done
-        $evaluate "$out/test.jsonl" --task exact-string --validation 500 --limit 1000 --no-rules --threads 2 $arbiters \
-            --json "$out/ablations.json" | tee "$out/ablations.txt"
+        evaluate ablations test --validation 500 --no-rules --threshold 0.5 --against "the-same at 0.5" $arbiters
         ;;
     gap)
         python docs/bench/cospec/complementarity.py "$pair" "$out/test.jsonl" --task exact-string --skip 500 --limit 1000 \

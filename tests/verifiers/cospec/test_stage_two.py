@@ -15,6 +15,8 @@ from draftmux.errors import RequestError
 from draftmux.generation import Generation
 from draftmux.testing.harness import assemble, serve
 from draftmux.testing.reference import Ask as Request
+from draftmux.types import Acceptance, Draft
+from draftmux.verifiers.cospec import grpo
 from draftmux.verifiers.cospec.grpo import Decided, Group, Scored, decided, minibatches
 from draftmux.verifiers.cospec.monitors import curves, of_answers, of_rollouts
 from draftmux.verifiers.cospec.network import Batch, Sample
@@ -22,7 +24,7 @@ from draftmux.verifiers.cospec.optimise import best, read_steps, stopped
 from draftmux.verifiers.cospec.policy import loss_of
 from draftmux.verifiers.cospec.recipe import Objective
 from draftmux.verifiers.cospec.reward import Reach, Reward
-from draftmux.verifiers.cospec.rollouts import Consulted, Course, watching
+from draftmux.verifiers.cospec.rollouts import Consulted, Course, Watching, watching
 
 
 def sample(drafted: tuple[int, ...] = (1, 2, 3, 4), verified: tuple[int, ...] = (1, 9, 3, 8)) -> Sample:
@@ -113,6 +115,48 @@ def test_idle_decisions_are_drawn_and_change_nothing(pair: Any) -> None:
                 assert not mine.kept[-1] and min(mine.idle) > mine.places[-1]
                 assert all(mine.sample.drafted[p] != mine.sample.verified[p] for p in mine.idle)
     assert count > 0
+
+
+@pytest.mark.parametrize(
+    ("accepted", "places", "reach"),
+    [(0, [0], Reach(0, 0, 2)), (1, [1], Reach(1, 1, 2)), (2, [0], Reach(0, 2, 2)), (2, [], None)],
+)
+def test_what_is_drafted_behind_an_end_counts_in_no_span(
+    pair: Any, accepted: int, places: list[int], reach: Reach | None
+) -> None:
+    """A draft of four whose second token ends the text: kept or refused, only two could be accepted."""
+    watched = Watching(pair("transformers").bound())
+    course = watched.courses["r"] = Course()
+    if places:
+        course.consulted.append(Consulted(sample(), places, [True] * len(places), [0.5] * len(places)))
+    draft = Draft.chain([4, 9, 7, 8])
+    request: Any = SimpleNamespace(
+        draft=draft, context=SimpleNamespace(request_id="r", generation=Generation(stop_ids=(9,)))
+    )
+    watched._note(request, 0, Acceptance(tuple(range(accepted)), 3))
+    assert course.blocks == ([] if reach is None else [reach])
+
+
+def test_no_two_rollouts_of_a_step_draw_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor those of two steps; and they are the same in whatever share of a step's problems they stand."""
+    seeds: dict[int, dict[str, int]] = {}
+
+    def ask(name: str, problem: Any, seed: int) -> Any:
+        return SimpleNamespace(name=name, seed=seed)
+
+    def noted(parts: Any, tokenizer: Any, asks: Any, batch: int) -> Any:
+        seeds[len(seeds)] = {each.name: each.seed for each in asks}
+        raise InterruptedError
+
+    monkeypatch.setattr(grpo, "roll_out", noted)
+    monkeypatch.setattr(grpo, "watching", lambda *_, **__: (None, None))
+    rig: Any = SimpleNamespace(parts=None, tokenizer=None, batch=4, ask=ask)
+    some: Any = [SimpleNamespace(key=key) for key in "abcd"]
+    for problems, step in ((some, 1), (some, 2), (some[1::2], 1)):
+        with pytest.raises(InterruptedError):
+            Group(3, Reward()).play(rig, problems, None, None, step)  # type: ignore[arg-type]
+    assert len({*seeds[0].values(), *seeds[1].values()}) == 24
+    assert seeds[2].items() < seeds[0].items()
 
 
 class Table(torch.nn.Module):

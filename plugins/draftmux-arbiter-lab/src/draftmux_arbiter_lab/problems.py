@@ -97,11 +97,12 @@ UNITS = {  # one of the former is so many of the latter
     ("box", "pack"): 12,
     ("pack", "pen"): 8,
 }
+STEPS = (2, 4)  # of a problem, from the first number to the second
 THINGS = ("rope", "trip", "road", "film", "walk", "order", "plan", "line")
 
 
-def problem(rng: random.Random, family: str, weights: Weights, steps: tuple[int, int] = (2, 4)) -> Problem:
-    """One problem of a family, with so many steps from the first to the second number."""
+def problem(rng: random.Random, family: str, weights: Weights, steps: tuple[int, int] = STEPS) -> Problem:
+    """One problem of a family, with so many steps."""
     count = rng.randint(*steps)
     return _units(rng, weights, count) if family == "units" else _strings(rng, family, weights, count)
 
@@ -159,7 +160,13 @@ TARGET = EVEN | {"rev": 0.08, "rot": 0.08, "sort": 0.05}
 DRAFT = EVEN | {"+": 0.1, "up": 0.1, "unit": 0.1, "swap": 0.1}
 
 
-def problems(count: int, seed: int, weights: Weights = EVEN, families: Sequence[str] = FAMILIES) -> list[Problem]:
+def problems(
+    count: int,
+    seed: int,
+    weights: Weights = EVEN,
+    families: Sequence[str] = FAMILIES,
+    steps: tuple[int, int] = STEPS,
+) -> list[Problem]:
     """Problems of all families in turn, the same for the same seed."""
     rng = random.Random(f"arbiter-lab {seed}")
-    return [problem(rng, families[number % len(families)], weights) for number in range(count)]
+    return [problem(rng, families[number % len(families)], weights, steps) for number in range(count)]
