@@ -78,10 +78,16 @@ class Run:
 
     @property
     def stages(self) -> dict[str, float]:
-        """Share of time by stage of the loop; `other` is what no stage booked. They add up to 1."""
+        """Share of time by stage of the loop; of `accept` what the verifier says that it judged, and `other` is what no
+        stage booked. They add up to 1."""
         if self.metrics is None or not self.seconds:
             return {}
-        seconds = {"prefill": self.metrics.prefill_seconds, **{stage: self.metrics.seconds[stage] for stage in STAGES}}
+        booked, seconds = self.metrics.seconds, {"prefill": self.metrics.prefill_seconds}
+        for stage in STAGES:
+            seconds[stage] = booked[stage]
+            if stage == "accept":
+                seconds["judge"] = min(booked[stage], max(0.0, self.metrics.verifier["seconds"]))
+                seconds[stage] -= seconds["judge"]
         seconds["other"] = max(0.0, self.seconds - sum(seconds.values()))
         return {stage: spent / self.seconds for stage, spent in seconds.items()}
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,9 +70,20 @@ def test_json_layout(real: Report, tmp_path: Path) -> None:
 
 def test_stage_shares_add_up(real: Report) -> None:
     for run in real.runs:
-        assert list(run.stages) == ["prefill", *STAGES, "other"]
+        assert list(run.stages) == ["prefill", *STAGES[:4], "judge", *STAGES[4:], "other"]
         assert sum(run.stages.values()) == pytest.approx(1)
         assert run.outside_model == pytest.approx(1 - run.stages["prefill"] - run.stages["score"])
+
+
+@pytest.mark.parametrize(("told", "shown"), [(0.25, 0.25), (9.0, 1.0), (-1.0, 0.0)])
+def test_what_a_verifier_says_that_it_judged_is_part_of_accepting(real: Report, told: float, shown: float) -> None:
+    """At most all of it, whatever it says."""
+    run = real.runs[1]
+    assert run.metrics is not None
+    spent = run.metrics.seconds["accept"]
+    judged = evolve(run, metrics=run.metrics + Metrics(verifier=Counter(seconds=told * spent)))  # type: ignore[arg-type]
+    assert judged.stages["judge"] == pytest.approx(shown * run.stages["accept"])
+    assert judged.stages["judge"] + judged.stages["accept"] == pytest.approx(run.stages["accept"])
 
 
 def test_figures_of_a_known_case(by_hand: Make) -> None:

@@ -2,10 +2,11 @@
 
     python docs/bench/cospec/complementarity.py pair.yaml problems.jsonl --task exact-string --skip 500 --limit 500
 
-At every mismatch of exact greedy decoding both branches are decoded to their end by the target: with the draft's token,
-and with its own. The gap is the mean of (U_d - U_t)+ over mismatches, U being 1 for a right answer and 0 for a wrong
-one. The oracle looks for decisions that make an answer right: it flips up to `--flips` decisions of a decoding, within
-`--tries` decodings a problem. So what it finds is reachable, and there may be more.
+At every mismatch of exact greedy decoding that an arbiter is asked about (not where the target ends its answer) both
+branches are decoded to their end by the target: with the draft's token, and with its own. The gap is the mean of (U_d -
+U_t)+ over mismatches, U being 1 for a right answer and 0 for a wrong one. The oracle looks for decisions that make an
+answer right: it flips up to `--flips` decisions of a decoding, within `--tries` decodings a problem. So what it finds
+is reachable, and there may be more.
 """
 
 from __future__ import annotations

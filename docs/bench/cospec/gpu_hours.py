@@ -2,10 +2,11 @@
 
     python docs/bench/cospec/gpu_hours.py
 
-Rollouts: 64 at once, drafts of 8 tokens, 4 tokens a target pass. A pass takes the longer of reading the weights and of
+Decoding: 64 at once, drafts of 8 tokens, 4 tokens a target pass. A pass takes the longer of reading the weights and of
 computing, and as much again as Python takes for its layers. Labels: each problem once, and half an answer for each of 4
-mismatches. Learning: every block with a mismatch is read with its whole context, forward twice (policy and
-reference) and backward once through frozen weights.
+mismatches. Rollouts: those of stage 2, looks at held-out problems, and the thresholds. Learning: the warm-up reads 64
+blocks a step with their whole contexts, forward and backward through frozen weights; stage 2 every block with a
+mismatch, forward twice (policy and reference) and backward.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ BATCH, DEPTH, TOKENS_A_PASS = 64, 8, 4.0
 LAYER_SECONDS = 4e-4  # of host work for a layer of a pass, eager
 MISMATCHED = 0.5  # of blocks
 STEPS, ROLLOUTS = 400, 16 * 8
+LOOKS, PROBE, THRESHOLDS, HELD_OUT = 16, 128, 5, 0.1
+WARMUP_BLOCKS = 1000 * 64
 TASKS = {  # problems to learn from, tokens of a prompt, of an answer
     "GSM8K": (7473, 150, 180),
     "MATH": (7500, 150, 450),
@@ -70,10 +73,13 @@ def hours(pair: tuple[Model, Model, Device], task: tuple[int, int, int]) -> tupl
     judged = step + draft.seconds(int(BATCH * MISMATCHED * (2 * DEPTH + 3 + TOKENS_A_PASS)), device)
     a_token, a_judged_token = (seconds / (BATCH * TOKENS_A_PASS) for seconds in (step, judged))
     labels = problems * (1 + 4 * 0.5) * answer * a_token
-    rollouts = STEPS * ROLLOUTS * answer * a_judged_token
+    held = problems * HELD_OUT
+    answers = STEPS * ROLLOUTS + LOOKS * min(PROBE, held) + THRESHOLDS * held
+    rollouts = answers * answer * a_judged_token
     blocks = STEPS * ROLLOUTS * answer / TOKENS_A_PASS * MISMATCHED
     rows = prompt + answer / 2 + 2 * DEPTH + 3
-    learning = blocks * rows * draft.size * (2 * 2 + 2) / (device.bfloat16 * device.reached)
+    passes = WARMUP_BLOCKS * (2 + 2) + blocks * (2 * 2 + 2)  # operations a parameter and row
+    learning = passes * rows * draft.size / (device.bfloat16 * device.reached)
     return labels / 3600, rollouts / 3600, learning / 3600
 
 
