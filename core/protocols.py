@@ -156,7 +156,8 @@ class Constraint(Protocol):
 @runtime_checkable
 class Task(Protocol):
     """Says whether an answer solves a problem, for training and measuring what may change the text. Made without
-    arguments from the command line."""
+    arguments from the command line. It may have `formed(answer: str) -> bool` too: whether an answer, right or wrong,
+    has the form that is asked for."""
 
     def solved(self, answer: str, reference: str) -> bool:
         """`answer` is the generated text, without the prompt; `reference` is the problem's own."""

@@ -24,6 +24,10 @@ class ExactNumber:
         found, wanted = last_number(answer), last_number(reference)
         return found is not None and found == wanted
 
+    def formed(self, answer: str) -> bool:
+        """Whether there is a number."""
+        return last_number(answer) is not None
+
 
 @frozen
 class ExactString:
@@ -35,6 +39,10 @@ class ExactString:
     def solved(self, answer: str, reference: str) -> bool:
         """Of one problem."""
         return bool(reference.strip()) and self._plain(answer) == self._plain(reference)
+
+    def formed(self, answer: str) -> bool:
+        """Whether there is anything."""
+        return bool(self._plain(answer))
 
     def _plain(self, text: str) -> str:
         lines = [line for line in text.rpartition(MARK)[2].splitlines() if line.strip()]

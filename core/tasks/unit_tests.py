@@ -7,11 +7,13 @@ what the user may read; for answers of models that nobody trusts, run all of dra
 
 from __future__ import annotations
 
+import ast
 import re
 import secrets
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 from attrs import frozen
@@ -42,14 +44,20 @@ class UnitTests:
     timeout: float = option("seconds until a run counts as failed", default=5.0, minimum=0.1)
     memory_mib: int = option("memory of a run", default=1024, minimum=64)
 
+    def formed(self, answer: str) -> bool:
+        """Whether its code can be parsed; there must be some."""
+        code = code_of(answer)
+        try:
+            with warnings.catch_warnings(action="ignore"):  # of code that is odd and runs
+                return bool(code.strip()) and ast.parse(code) is not None
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return False
+
     def solved(self, answer: str, reference: str) -> bool:
         """Of one problem."""
-        blocks = FENCED.findall(answer)
         limits = LIMITS.format(cpu=int(self.timeout) + 1, memory=self.memory_mib << 20)
         mark = secrets.token_hex(16)  # means success; code that only prints cannot know it
-        program = (
-            f"{limits}\nimport sys as _sys\n_done = _sys.argv.pop()\n{blocks[-1] if blocks else answer}\n{reference}\n"
-        )
+        program = f"{limits}\nimport sys as _sys\n_done = _sys.argv.pop()\n{code_of(answer)}\n{reference}\n"
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "run.py"
             path.write_text(program + "\n_sys.__stdout__.write('\\n' + _done)\n", "utf-8", errors="replace")
@@ -66,3 +74,9 @@ class UnitTests:
             except subprocess.TimeoutExpired:
                 return False
         return run.returncode == 0 and run.stdout.decode("utf-8", "replace").endswith(mark)
+
+
+def code_of(answer: str) -> str:
+    """The last fenced block, or all of an answer without one."""
+    blocks = FENCED.findall(answer)
+    return str(blocks[-1]) if blocks else answer

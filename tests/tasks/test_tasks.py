@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,26 @@ def test_numbers(answer: str, reference: str, right: bool) -> None:
 def test_texts(answer: str, reference: str, right: bool) -> None:
     assert ExactString().solved(answer, reference) is right
     assert ExactString(ignore_case=True).solved("ABC", "abc")
+
+
+@pytest.mark.parametrize(
+    ("task", "answer", "formed"),
+    [
+        (ExactNumber(), "so 7", True),
+        (ExactNumber(), "no number", False),
+        (ExactString(), "abc\n", True),
+        (ExactString(), "steps\n#### \n", False),
+        (UnitTests(), "```python\nx = 1\n```", True),
+        (UnitTests(), "x = '\\d'", True),
+        (UnitTests(), "I cannot say", False),
+        (UnitTests(), "", False),
+        (UnitTests(), "\x00\ud800", False),
+        (UnitTests(), "(" * 10_000, False),
+        (UnitTests(), "-" * 100_000 + "1", False),
+    ],
+)
+def test_the_asked_form(task: Any, answer: str, formed: bool) -> None:
+    assert task.formed(answer) is formed
 
 
 TESTS = "assert add(2, 3) == 5\nassert add(-1, 1) == 0"

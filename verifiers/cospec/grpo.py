@@ -10,12 +10,12 @@ from attrs import frozen
 
 from draftmux.verifiers.cospec.network import Batch
 from draftmux.verifiers.cospec.policy import Decisions, log_probability, weights
-from draftmux.verifiers.cospec.problems import solves
+from draftmux.verifiers.cospec.problems import formed, solves
 from draftmux.verifiers.cospec.reward import Rollout, advantages
 from draftmux.verifiers.cospec.rollouts import Course, roll_out, watching
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor
 
@@ -68,8 +68,10 @@ class Group:
         for problem in problems:
             own = names[problem.key]
             courses = [watched.courses[name] for name in own]
-            right = [solves(task, rig.text(results[name].tokens), problem) for name in own]
-            earned = [self.reward.of(valued(*pair)) for pair in zip(courses, right, strict=True)]
+            answers = [rig.text(results[name].tokens) for name in own]
+            right = [solves(task, answer, problem) for answer in answers]
+            shaped = [not self.reward.malformed or formed(task, answer) for answer in answers]
+            earned = [self.reward.of(valued(*each)) for each in zip(courses, right, shaped, strict=True)]
             gains = advantages(earned, right, self.scaled).tolist()
             for i, name in enumerate(own):
                 result = results[name]
@@ -79,9 +81,35 @@ class Group:
         return scored
 
 
-def valued(course: Course, right: bool) -> Rollout:
+def teaching(
+    play: Callable[[Sequence[Problem]], list[Scored]],
+    problems: Sequence[Problem],
+    others: Sequence[Problem],
+    size: int,
+    times: int,
+) -> tuple[list[Scored], int]:
+    """Rollouts of problems in groups of `size`, and how many groups were drawn anew: one that teaches nothing, since no
+    rollout of it has an advantage, gives its place to that of another problem, up to so many times (DAPO, 2503.14476).
+    """
+    rollouts, left = play(problems), list(others)
+    drawn = 0
+    for _ in range(times):
+        groups = [rollouts[at : at + size] for at in range(0, len(rollouts), size)]
+        idle = [at for at, group in enumerate(groups) if not any(scored.advantage for scored in group)]
+        new, left = left[: len(idle)], left[len(idle) :]
+        if not new:
+            break
+        drawn += len(new)
+        found = play(new)
+        for at, begin in zip(idle, range(0, len(found), size), strict=False):
+            groups[at] = found[begin : begin + size]
+        rollouts = [scored for group in groups for scored in group]
+    return rollouts, drawn
+
+
+def valued(course: Course, right: bool, formed: bool = True) -> Rollout:
     """What is rewarded of a course."""
-    return Rollout(right, course.blocks, course.kept_logprobs, course.decisions, course.refused)
+    return Rollout(right, course.blocks, course.kept_logprobs, course.decisions, course.refused, formed)
 
 
 @frozen(eq=False)

@@ -18,7 +18,7 @@ CURVES = (  # title, and the figures in it
     ("Rollouts: right, kept, span", ("right", "kept", "span")),
     ("Rollouts: tokens a target pass", ("tokens_per_pass", "accepted")),
     ("Rollouts: reward, risk", ("reward", "risk")),
-    ("Groups: all alike, mixed", ("groups_alike", "groups_mixed")),
+    ("Groups: all alike, mixed, drawn anew", ("groups_alike", "groups_mixed", "groups_anew")),
     ("Policy: divergence from the warm-up, entropy", ("kl", "entropy")),
     ("Held out: right, and the target alone", ("held_right", "target_right")),
     ("Held out: flips", ("to_right", "to_wrong")),

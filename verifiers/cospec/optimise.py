@@ -17,7 +17,7 @@ from attrs import asdict, frozen
 
 from draftmux.errors import RequestError
 from draftmux.training.checkpoints import resume, save
-from draftmux.verifiers.cospec.grpo import decided, learned_from, minibatches
+from draftmux.verifiers.cospec.grpo import decided, learned_from, minibatches, teaching
 from draftmux.verifiers.cospec.monitors import of_answers, of_rollouts
 from draftmux.verifiers.cospec.policy import divergence, entropy, loss_of
 from draftmux.verifiers.cospec.problems import solves
@@ -133,18 +133,32 @@ class Stage:
 
     def step(self, learn: list[Problem], number: int, optimizer: torch.optim.Optimizer) -> dict[str, float]:
         """Rollouts of some problems, the same in every run, and one update; figures of both."""
-        recipe, setup, state = self.recipe, self.setup, self.accelerator
-        chosen = random.Random(f"{recipe.seed} {number}").sample(learn, min(recipe.chosen, len(learn)))
+        recipe, setup = self.recipe, self.setup
         exploring = setup.arbiter.arbitration(temperature=self.objective.temperature)
-        own = chosen[state.process_index :: state.num_processes]
-        rollouts = self.group.play(setup.rig, own, setup.task, exploring, recipe.seed * 1_000_003 + number)
+        seed = recipe.seed * 1_000_003 + number
+
+        def play(problems: Sequence[Problem]) -> list[Scored]:
+            return self.group.play(setup.rig, problems, setup.task, exploring, seed)
+
+        rollouts, anew = teaching(play, *self._drawn(learn, number), recipe.group, recipe.resample)
         blocks, share = decided(rollouts, self.objective.mean), self._share(rollouts)
         for _ in range(recipe.updates):
             learned = self.update(blocks, share, optimizer)
         told = of_rollouts(rollouts, self.group, setup.rig.parts.backend.eos_ids) | learned
+        told["groups_anew"] = anew * recipe.group / max(1, len(rollouts))
         everyone = gather_object([(len(rollouts), told)])
         total = sum(count for count, _ in everyone)
         return {name: sum(count * each[name] for count, each in everyone) / total for name in told}
+
+    def _drawn(self, learn: list[Problem], number: int) -> tuple[list[Problem], list[Problem]]:
+        """This process's share of a step's problems, and of those that may take their places."""
+        rng, state = random.Random(f"{self.recipe.seed} {number}"), self.accelerator
+        chosen = rng.sample(learn, min(self.recipe.chosen, len(learn)))
+        taken = {problem.key for problem in chosen}
+        order = rng.sample(learn, len(learn)) if self.recipe.resample else []
+        others = [problem for problem in order if problem.key not in taken]
+        index, shares = state.process_index, state.num_processes
+        return chosen[index::shares], others[index::shares]
 
     def _share(self, rollouts: Sequence[Scored]) -> float:
         """What this process's mean counts in that of all."""

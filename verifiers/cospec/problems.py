@@ -70,6 +70,15 @@ def solves(task: Task, answer: str, problem: Problem) -> bool:
         ) from error
 
 
+def formed(task: Task, answer: str) -> bool:
+    """Whether an answer has the form that a task asks for; one that asks for none takes all. PluginError as above."""
+    asked = getattr(task, "formed", None)
+    try:
+        return asked is None or bool(asked(answer))
+    except Exception as error:  # somebody else's code
+        raise PluginError(f"task {type(task).__name__} failed on the answer {answer[:60]!r}: {error!r}") from error
+
+
 def digest(*parts: Sequence[Problem]) -> str:
     """Stands for all of them, and how they are parted."""
     keys = [sorted(problem.key for problem in part) for part in parts]

@@ -9,7 +9,7 @@ from attrs import asdict, frozen
 from draftmux.options import option
 from draftmux.training.recipe import Schedule
 
-LATER = ("rate", "chosen", "group", "updates", "advantage", "credit", "probe")  # of stage 2 alone
+LATER = ("rate", "chosen", "group", "resample", "updates", "advantage", "credit", "probe")  # of stage 2 alone
 HOW_FAST = ("steps", "batch", "every", "patience")  # what may differ when a run goes on
 
 
@@ -40,6 +40,11 @@ class ArbiterRecipe:
     rate: float = option("learning rate of stage 2", default=1e-5, minimum=1e-9, maximum=1)
     chosen: int = option("problems of a step of stage 2", default=16, minimum=1)
     group: int = option("rollouts of each (G)", default=8, minimum=2)
+    resample: int = option(
+        "times that a problem whose rollouts teach nothing, all earning the same, gives its place in a step to another",
+        default=0,
+        minimum=0,
+    )
     updates: int = option("updates on the rollouts of one step of stage 2", default=1, minimum=1)
     clip: float = option("norm that gradients are clipped to", default=1.0, minimum=1e-6)
     advantage: str = option(

@@ -36,18 +36,20 @@ class Reach:
 class Rollout:
     """What is rewarded of one decoding. `right`: whether the task was solved; `blocks`: those with a mismatch;
     `kept_logprobs`: the target's unprocessed log p of every mismatch that was kept; `decisions` that the arbiter made,
-    `refused` of them."""
+    `refused` of them; `formed`: whether the answer has the form that its task asks for."""
 
     right: bool
     blocks: Sequence[Reach]
     kept_logprobs: Sequence[float]
     decisions: int
     refused: int
+    formed: bool = True
 
 
 @frozen
 class Reward:
-    """The constants. A right rollout earns within [right, right + span], a wrong one within [-risk - refusal, 0]."""
+    """The constants. A right rollout earns within [right, right + span], a wrong one within [-risk - refusal, 0], or
+    `malformed` if that is less and its answer lacks the asked form."""
 
     right: float = option(
         "earned by a right rollout; 0 is the paper's literal reading", default=1.0, minimum=0, maximum=1e3
@@ -61,12 +63,19 @@ class Reward:
         maximum=0.99,
     )
     refusal: float = option("lost by a wrong one that refused every mismatch", default=0.5, minimum=0, maximum=1e3)
+    malformed: float = option(
+        "earned at most by a wrong one whose answer has not the form that the task asks for",
+        default=0.0,
+        minimum=-1e3,
+        maximum=0,
+    )
 
     def of(self, rollout: Rollout) -> float:
         """R of one rollout."""
         if rollout.right:
             return self.right + self.span * span(rollout.blocks)
-        return -self.risk * self.risk_of(rollout.kept_logprobs) - self.refusal * refused_share(rollout)
+        lost = -self.risk * self.risk_of(rollout.kept_logprobs) - self.refusal * refused_share(rollout)
+        return lost if rollout.formed else min(lost, self.malformed)
 
     def risk_of(self, logprobs: Sequence[float]) -> float:
         """Mean over kept mismatches of how far their log p lies below that of `unlikely`, relative to it, 0 to 1.

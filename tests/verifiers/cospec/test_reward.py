@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +42,9 @@ def test_rewards_by_hand() -> None:
     wrong = Rollout(False, blocks, (math.log(1e-3), math.log(1e-6), math.log(1e-4), math.log(0.9)), 8, 2)
     assert Reward().of(wrong) == pytest.approx(-0.5 * (0 + 1 + 1 / 3 + 0) / 4 - 0.5 * 0.25)
     assert Reward(risk=0.0).of(wrong) == pytest.approx(-0.125) and Reward(refusal=0.0).of(wrong) < -0.16
+    unformed = evolve(wrong, formed=False)
+    assert Reward(malformed=-1.0).of(unformed) == -1.0 and Reward(malformed=-0.1).of(unformed) == Reward().of(wrong)
+    assert Reward(malformed=-1.0).of(wrong) == Reward().of(unformed) == Reward().of(wrong)
     assert Reward().of(NONE) == 1.0 and Reward().of(Rollout(False, (), (), 0, 0)) == 0.0
 
 

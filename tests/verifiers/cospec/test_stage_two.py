@@ -17,7 +17,7 @@ from draftmux.testing.harness import assemble, serve
 from draftmux.testing.reference import Ask as Request
 from draftmux.types import Acceptance, Draft
 from draftmux.verifiers.cospec import grpo
-from draftmux.verifiers.cospec.grpo import Decided, Group, Scored, decided, minibatches
+from draftmux.verifiers.cospec.grpo import Decided, Group, Scored, decided, minibatches, teaching
 from draftmux.verifiers.cospec.monitors import curves, of_answers, of_rollouts
 from draftmux.verifiers.cospec.network import Batch, Sample
 from draftmux.verifiers.cospec.optimise import best, read_steps, stopped
@@ -157,6 +157,25 @@ def test_no_two_rollouts_of_a_step_draw_the_same_numbers(monkeypatch: pytest.Mon
             Group(3, Reward()).play(rig, problems, None, None, step)  # type: ignore[arg-type]
     assert len({*seeds[0].values(), *seeds[1].values()}) == 24
     assert seeds[2].items() < seeds[0].items()
+
+
+def test_problems_that_teach_nothing_give_their_place_to_others() -> None:
+    """Groups of two; what is idle by hand. The others keep their places, and nothing is drawn twice."""
+    idle, asked = {"b", "c", "x"}, []
+
+    def play(problems: Any) -> list[Scored]:
+        asked.append("".join(problems))
+        return [evolve(scored(courses()[0], True, float(p not in idle)), problem=p) for p in problems for _ in range(2)]
+
+    def found(times: int, others: str) -> tuple[str, int, list[str]]:
+        asked.clear()
+        rollouts, anew = teaching(play, list("abcd"), list(others), 2, times)  # type: ignore[arg-type]
+        return "".join(str(each.problem) for each in rollouts[::2]), anew, list(asked)
+
+    assert found(0, "xyz") == ("abcd", 0, ["abcd"])
+    assert found(1, "xyz") == ("axyd", 2, ["abcd", "xy"])
+    assert found(2, "xyz") == ("azyd", 3, ["abcd", "xy", "z"])
+    assert found(9, "x") == ("axcd", 1, ["abcd", "x"])
 
 
 class Table(torch.nn.Module):

@@ -15,7 +15,9 @@ from draftmux_arbiter_lab.problems import FAMILIES, STEPS, problems
 @click.option("--count", type=click.IntRange(min=1), default=4000, show_default=True)
 @click.option("--seed", type=int, required=True, help="Below 10**6 are what the pair was trained on.")
 @click.option("--family", "families", type=click.Choice(FAMILIES), multiple=True, help="Repeatable; all by default.")
-@click.option("--steps", type=click.IntRange(min=1), nargs=2, default=STEPS, show_default=True, help="Of a problem: from, to.")
+@click.option(
+    "--steps", type=click.IntRange(min=1), nargs=2, default=STEPS, show_default=True, help="Of a problem: from, to."
+)
 @click.option("--new", is_flag=True, help="Only problems that neither model of the pair has learned from.")
 @click.option("--without", type=click.Path(exists=True, path_type=Path), multiple=True, help="Nor of this file.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True)
