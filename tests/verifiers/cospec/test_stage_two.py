@@ -13,8 +13,10 @@ from attrs import evolve
 
 from draftmux.errors import RequestError
 from draftmux.generation import Generation
+from draftmux.protocols import Resources
 from draftmux.testing.harness import assemble, serve
 from draftmux.testing.reference import Ask as Request
+from draftmux.testing.targets import hash_law, scripted
 from draftmux.types import Acceptance, Draft
 from draftmux.verifiers.cospec import grpo
 from draftmux.verifiers.cospec.grpo import Decided, Group, Scored, decided, minibatches, teaching
@@ -22,6 +24,7 @@ from draftmux.verifiers.cospec.monitors import curves, of_answers, of_rollouts
 from draftmux.verifiers.cospec.network import Batch, Sample
 from draftmux.verifiers.cospec.optimise import best, read_steps, stopped
 from draftmux.verifiers.cospec.policy import loss_of
+from draftmux.verifiers.cospec.random import RandomArbiter
 from draftmux.verifiers.cospec.recipe import Objective
 from draftmux.verifiers.cospec.reward import Reach, Reward
 from draftmux.verifiers.cospec.rollouts import Consulted, Course, Watching, watching
@@ -121,11 +124,10 @@ def test_idle_decisions_are_drawn_and_change_nothing(pair: Any) -> None:
     ("accepted", "places", "reach"),
     [(0, [0], Reach(0, 0, 2)), (1, [1], Reach(1, 1, 2)), (2, [0], Reach(0, 2, 2)), (2, [], None)],
 )
-def test_what_is_drafted_behind_an_end_counts_in_no_span(
-    pair: Any, accepted: int, places: list[int], reach: Reach | None
-) -> None:
+def test_what_is_drafted_behind_an_end_counts_in_no_span(accepted: int, places: list[int], reach: Reach | None) -> None:
     """A draft of four whose second token ends the text: kept or refused, only two could be accepted."""
-    watched = Watching(pair("transformers").bound())
+    arbitration: Any = RandomArbiter(rate=0.0).bind(Resources(backend=scripted(hash_law(0, 10), 10)))
+    watched = Watching(arbitration)
     course = watched.courses["r"] = Course()
     if places:
         course.consulted.append(Consulted(sample(), places, [True] * len(places), [0.5] * len(places)))
