@@ -25,7 +25,9 @@ beside() { # runs a command in the background, at most two at once
     "$@" &
 }
 
-all() { while [ -n "$(jobs -rp)" ]; do wait -n; done; }
+all() { for job in $(jobs -p); do wait "$job"; done; }
+
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 
 train() { # name, problems, options
     OMP_NUM_THREADS=1 draftmux train arbiter --pipeline "$pair" --problems "$out/$2.jsonl" --task exact-string \
@@ -88,19 +90,19 @@ for part in "$@"; do
     ablations) # from a short warm-up, which leaves stage 2 something to do; the last policy of each, at one half
         short() { # name of the warm-up, options
             mkdir -p "$out/$1/work"
-            cp -n "$out/warmup-0/work/mismatches.jsonl" "$out/$1/work/"
+            [ -e "$out/$1/work/mismatches.jsonl" ] || cp "$out/warmup-0/work/mismatches.jsonl" "$out/$1/work/"
             train "$1" train --steps 0 --seed 0 --warmup-steps 40 "${@:2}"
         }
-        again() { beside second "${start:-short}" "$1" train --steps 50 --every 50 --seed 0 --warmup-steps 40 "${@:2}"; }
+        again() { beside second "$1" "$2" train --steps 50 --every 50 --seed 0 --warmup-steps 40 "${@:3}"; }
         short short
         short short-no-features --features false
-        again the-same
-        again no-risk --risk 0
-        again no-refusal-penalty --refusal 0
-        again literal-reward --right 0
-        again centred --advantage centred
-        again credit-for-all --credit all
-        start=short-no-features again no-features --features false
+        again short the-same
+        again short no-risk --risk 0
+        again short no-refusal-penalty --refusal 0
+        again short literal-reward --right 0
+        again short centred --advantage centred
+        again short credit-for-all --credit all
+        again short-no-features no-features --features false
         beside train no-warmup train --steps 50 --every 50 --seed 0 --warmup-steps 0
         all
         arbiters=""
