@@ -87,29 +87,27 @@ def teaching(
     others: Sequence[Problem],
     size: int,
     times: int,
-) -> tuple[list[Scored], int]:
-    """Rollouts of problems in groups of `size`, and how many groups were drawn anew: one that teaches nothing, since no
-    rollout of it has an advantage, gives its place to that of another problem, up to so many times (DAPO, 2503.14476).
+) -> tuple[list[Scored], list[Scored]]:
+    """Rollouts of problems in groups of `size`: as they were drawn, and to learn from. A group that teaches nothing,
+    since no rollout of it has an advantage, gives its place to that of another problem, up to so many times (DAPO,
+    2503.14476).
     """
-    rollouts, left = play(problems), list(others)
-    drawn = 0
+    drawn = play(problems)
+    groups, left = [drawn[at : at + size] for at in range(0, len(drawn), size)], list(others)
     for _ in range(times):
-        groups = [rollouts[at : at + size] for at in range(0, len(rollouts), size)]
         idle = [at for at, group in enumerate(groups) if not any(scored.advantage for scored in group)]
         new, left = left[: len(idle)], left[len(idle) :]
         if not new:
             break
-        drawn += len(new)
         found = play(new)
         for at, begin in zip(idle, range(0, len(found), size), strict=False):
             groups[at] = found[begin : begin + size]
-        rollouts = [scored for group in groups for scored in group]
-    return rollouts, drawn
+    return drawn, [scored for group in groups for scored in group]
 
 
-def valued(course: Course, right: bool, formed: bool = True) -> Rollout:
+def valued(course: Course, right: bool, shaped: bool = True) -> Rollout:
     """What is rewarded of a course."""
-    return Rollout(right, course.blocks, course.kept_logprobs, course.decisions, course.refused, formed)
+    return Rollout(right, course.blocks, course.kept_logprobs, course.decisions, course.refused, shaped)
 
 
 @frozen(eq=False)

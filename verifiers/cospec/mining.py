@@ -47,7 +47,7 @@ class Mismatch:
 
 @frozen(eq=False)
 class Rig:
-    """What decodes: parts with one drafter, and how requests are decoded, greedily, up to `batch` at once."""
+    """What decodes: parts (to label mismatches, with one drafter), and how, up to `batch` requests at once."""
 
     parts: Parts
     tokenizer: Any

@@ -10,6 +10,7 @@ import json
 import random
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from accelerate import Accelerator, PartialState
 from accelerate.utils import gather_object
@@ -140,12 +141,12 @@ class Stage:
         def play(problems: Sequence[Problem]) -> list[Scored]:
             return self.group.play(setup.rig, problems, setup.task, exploring, seed)
 
-        rollouts, anew = teaching(play, *self._drawn(learn, number), recipe.group, recipe.resample)
+        drawn, rollouts = teaching(play, *self._drawn(learn, number), recipe.group, recipe.resample)
         blocks, share = decided(rollouts, self.objective.mean), self._share(rollouts)
         for _ in range(recipe.updates):
             learned = self.update(blocks, share, optimizer)
-        told = of_rollouts(rollouts, self.group, setup.rig.parts.backend.eos_ids) | learned
-        told["groups_anew"] = anew * recipe.group / max(1, len(rollouts))
+        told = of_rollouts(drawn, self.group, setup.rig.parts.backend.eos_ids) | learned
+        told["groups_anew"] = float(np.mean([a is not b for a, b in zip(drawn, rollouts, strict=True)] or [0.0]))
         everyone = gather_object([(len(rollouts), told)])
         total = sum(count for count, _ in everyone)
         return {name: sum(count * each[name] for count, each in everyone) / total for name in told}

@@ -3,11 +3,12 @@
     python docs/bench/cospec/evaluate.py pair.yaml problems.jsonl --task exact-string --validation 500 \
         --arbiter warm-up=arbiters/warmup --arbiter grpo=arbiters/grpo --json arbiters.json --threads 2
 
-The first problems of the file choose options: each unlearned rule takes those that solve most. The others are
-for figures: the share that is solved with a bootstrap interval of the difference from the target alone, an exact
-McNemar test, what becomes right and wrong, how many of the problems that only the draft model solves are solved, target
-passes a token (the draft alone: its own), and tokens a second relative to plain decoding, in an order of chunks and
-systems drawn anew. Arbiters are also compared with the best rule. Every problem is decoded with a seed of its own.
+The first problems of the file choose options: each unlearned rule takes those that solve most. The others are for
+figures: the share that is solved with a bootstrap interval of the difference from the target alone, an exact McNemar
+test, what becomes right and wrong, how many of the problems that only the draft model solves are solved, target passes
+a token (the draft alone: its own), and tokens a second relative to plain decoding, in an order of chunks and systems
+drawn anew. Arbiters are also compared with the rule that is best on the first problems. Every problem is decoded with a
+seed of its own.
 """
 
 from __future__ import annotations
@@ -114,15 +115,15 @@ class Bench:
             found[DRAFT] = Tally(Pipeline.build(evolve(plain, models={"target": self.base.spec.models[name]})))
         return found
 
-    def rules(self, problems: Sequence[Problem]) -> dict[str, Tally]:
-        """Those that learn nothing, each with the options that solve most of some problems."""
-        found = {name: self.system(how) for name, how in FIXED.items()}
+    def rules(self, problems: Sequence[Problem]) -> tuple[dict[str, str], str]:
+        """Those that learn nothing, each with the options that solve most of some problems, and which of them solves
+        most."""
+        found, scores = dict(FIXED), {}
         for name, options in RULES.items():
-            ways = list(self.ways(name, options))
-            if len(ways) > 1:
-                ways.sort(key=lambda how: sum(self.tried(how, problems).solved), reverse=True)
-            found[ways[0].removeprefix("use: ")] = self.system(ways[0])
-        return found
+            solved = {how: sum(self.tried(how, problems).solved) for how in self.ways(name, options)}
+            found[name] = max(solved, key=lambda how: solved[how])
+            scores[name] = solved[found[name]]
+        return found, max(scores, key=lambda name: scores[name])
 
     def ways(self, rule: str, options: dict[str, Sequence[float]]) -> Iterator[str]:
         """One rule with all its values."""
@@ -140,10 +141,11 @@ class Bench:
         self.play({how: tally}, problems, random.Random(0))
         return tally
 
-    def at_rate_of(self, arbiter: Tally, problems: Sequence[Problem]) -> Tally:
+    def at_rate_of(self, arbiter: Pipeline, problems: Sequence[Problem]) -> str:
         """Chance, at the rate at which an arbiter keeps mismatches of some problems."""
-        self.play({"": arbiter}, problems, random.Random(0))
-        return self.system(f"use: random-arbiter, rate: {kept(arbiter):.4f}")
+        tally = Tally(arbiter)
+        self.play({"": tally}, problems, random.Random(0))
+        return f"use: random-arbiter, rate: {kept(tally):.4f}"
 
     def play(self, systems: dict[str, Tally], problems: Sequence[Problem], rng: random.Random) -> None:
         """All systems on all problems."""
@@ -164,46 +166,58 @@ def kept(tally: Tally) -> float:
 @click.option("--task", required=True)
 @click.option("--arbiter", "arbiters", multiple=True, metavar="NAME=FOLDER")
 @click.option("--threshold", "thresholds", type=float, multiple=True, help="In place of the arbiters' own. Repeatable.")
-@click.option("--against", help="The system that arbiters are compared with too; the best rule by default.")
+@click.option("--against", help="The arbiter that all are compared with; the best rule by default.")
 @click.option("--rules/--no-rules", default=True, show_default=True, help="Compare with rules that learn nothing.")
-@click.option("--validation", type=int, default=500, show_default=True)
-@click.option("--limit", type=int, help="Problems for figures, at most.")
+@click.option("--validation", type=click.IntRange(min=0), default=500, show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), help="Problems for figures, at most.")
 @click.option("--temperature", type=float, default=0.0, show_default=True)
 @click.option("--json", "out", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--batch", type=int, default=64, show_default=True)
+@click.option("--batch", type=click.IntRange(min=1), default=64, show_default=True)
 @click.option("--threads", type=int, expose_value=False, callback=lambda _, __, value: value and set_num_threads(value))
 def main(path: str, problems: Path, arbiters: tuple[str, ...], thresholds: tuple[float, ...], **more: Any) -> None:
     """Print a table; write all figures."""
     known = read_problems(problems)
     validation, test = known[: more["validation"]], known[more["validation"] :][: more["limit"]]
+    if not test or (more["rules"] and not validation):
+        raise click.UsageError(
+            f"--validation {len(validation)} of {len(known)} problems leaves none for figures, or none to choose rules by"
+        )
     bench = Bench.of(path, more["task"], more["batch"], more["temperature"])
-    systems = bench.alone()
-    rules = bench.rules(validation) if more["rules"] else {}
-    systems |= rules
-    learned = []
-    for name, _, folder in (each.partition("=") for each in arbiters):
-        for threshold in thresholds or (None,):
-            title = name if threshold is None else f"{name} at {threshold}"
-            learned.append(title)
-            systems[title] = bench.arbiter(folder, threshold)
-            if rules:
-                chance = f"random at the rate of {title}"
-                rules[chance] = systems[chance] = bench.at_rate_of(bench.arbiter(folder, threshold), validation)
-    if more["against"] not in (None, *systems):
-        raise click.BadParameter(f"{more['against']} is none of {', '.join(systems)}", param_hint="--against")
+    learned = {
+        name if threshold is None else f"{name} at {threshold}": bench.arbiter(folder, threshold)
+        for name, folder in named(arbiters).items()
+        for threshold in thresholds or (None,)
+    }
+    other = more["against"]
+    if other is not None and other not in learned:
+        raise click.BadParameter(f"{other} is none of {', '.join(learned)}", param_hint="--against")
+    rules, best = bench.rules(validation) if more["rules"] else ({}, None)
+    for name in learned if rules else ():
+        rules[f"random at the rate of {name}"] = bench.at_rate_of(learned[name].pipeline, validation)
+    systems = {**bench.alone(), **{name: bench.system(how) for name, how in rules.items()}, **learned}
     bench.play(systems, test, random.Random(1))
     figures = {name: of(tally, systems) for name, tally in systems.items()}
     for name, found in figures.items():
         click.echo(line(name, found))
     either = np.any([systems[name].solved for name in (TARGET, DRAFT) if name in systems], axis=0).mean()
-    click.echo(f"either alone: {either:.4f} of {len(test)} problems")
-    other = more["against"] or max(rules, key=lambda name: sum(rules[name].solved), default=None)
-    for name in learned if other else ():
-        figures[name]["against"] = {"name": other, **beside(systems[name], systems[other])}
+    click.echo(f"either alone: {either:.4f} of {len(test)} problems; rules: {rules}")
+    for name in learned if other or best else ():
+        figures[name]["against"] = {"name": other or best, **beside(systems[name], systems[other or best])}
         click.echo(f"{name}: {figures[name]['against']}")
     if more["out"]:
-        told = {"figures": figures, "problems": len(test), "either": float(either)}
+        told = {"figures": figures, "problems": len(test), "either": float(either), "rules": rules}
         more["out"].write_text(json.dumps(told, indent=2), "utf-8")
+
+
+def named(arbiters: Sequence[str]) -> dict[str, str]:
+    """Folders of arbiters by name; a usage error for a name that is taken."""
+    found = dict(each.partition("=")[::2] for each in arbiters)
+    taken = {TARGET, DRAFT, *FIXED, *RULES} & set(found)
+    if taken or len(found) < len(arbiters) or not all(found.values()):
+        raise click.BadParameter(
+            f"give each arbiter as NAME=FOLDER with a name of its own: {', '.join(arbiters)}", param_hint="--arbiter"
+        )
+    return found
 
 
 def beside(tally: Tally, other: Tally) -> dict[str, Any]:

@@ -3,14 +3,14 @@
 #
 #     docs/bench/cospec/lab.sh FOLDER [part …]
 #
-# Parts, in this order: data, warmup, grpo, table, sampled, thresholds, longer, gap, families, ablations. Where nothing is
-# timed two processes run at once, on a core each. The arbiter that ships is grpo-2; seeds 0 and 1, families and
+# Parts, in this order: data, warmup, grpo, table, sampled, thresholds, longer, gap, families, ablations-0,
+# ablations-1. Where nothing is timed two processes run at once, on a core each. The arbiter that ships is grpo-2; seeds 0 and 1, families and
 # ablations are for comparison, and have fewer steps.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 out="$1"
 shift
-[ "$#" -gt 0 ] || set -- data warmup grpo table sampled thresholds longer gap families ablations
+[ "$#" -gt 0 ] || set -- data warmup grpo table sampled thresholds longer gap families ablations-0 ablations-1
 pair="plugins/draftmux-arbiter-lab/cospec.yaml"
 
 evaluate() { # name of the figures, problems, options
@@ -87,13 +87,18 @@ for part in "$@"; do
                 --arbiter others="$out/grpo-without-$family" --arbiter all="$out/grpo-with-all"
         done
         ;;
-    ablations) # from a short warm-up, which leaves stage 2 something to do; the last policy of each, at one half
+    ablations-0 | ablations-1) # by seed, from a short warm-up, which leaves stage 2 something to do; the last policy of each
+        seed="${part#ablations-}"
+        mkdir -p "$out/$part"
         short() { # name of the warm-up, options
-            mkdir -p "$out/$1/work"
-            [ -e "$out/$1/work/mismatches.jsonl" ] || cp "$out/warmup-0/work/mismatches.jsonl" "$out/$1/work/"
-            train "$1" train --steps 0 --seed 0 --warmup-steps 40 "${@:2}"
+            mkdir -p "$out/$part/$1/work"
+            [ -e "$out/$part/$1/work/mismatches.jsonl" ] ||
+                cp "$out/warmup-$seed/work/mismatches.jsonl" "$out/$part/$1/work/"
+            train "$part/$1" train --steps 0 --seed "$seed" --warmup-steps 40 "${@:2}"
         }
-        again() { beside second "$1" "$2" train --steps 50 --every 50 --seed 0 --warmup-steps 40 "${@:3}"; }
+        again() { # name of the warm-up, name, options: the same but for one thing
+            beside second "$part/$1" "$part/$2" train --steps 50 --every 50 --seed "$seed" --warmup-steps 40 "${@:3}"
+        }
         short short
         short short-no-features --features false
         again short the-same
@@ -103,14 +108,14 @@ for part in "$@"; do
         again short centred --advantage centred
         again short credit-for-all --credit all
         again short-no-features no-features --features false
-        beside train no-warmup train --steps 50 --every 50 --seed 0 --warmup-steps 0
+        beside train "$part/no-warmup" train --steps 50 --every 50 --seed "$seed" --warmup-steps 0
         all
         arbiters=""
         for name in short short-no-features the-same no-risk no-refusal-penalty literal-reward centred credit-for-all \
             no-features no-warmup; do
-            arbiters+=" --arbiter $name=$out/$name"
+            arbiters+=" --arbiter $name=$out/$part/$name"
         done
-        evaluate ablations test --validation 500 --no-rules --threshold 0.5 --against "the-same at 0.5" $arbiters
+        evaluate "$part" test --validation 500 --no-rules --threshold 0.5 --against "the-same at 0.5" $arbiters
         ;;
     gap)
         python docs/bench/cospec/complementarity.py "$pair" "$out/test.jsonl" --task exact-string --skip 500 --limit 1000 \

@@ -11,7 +11,7 @@ import pytest
 import torch
 from attrs import evolve
 
-from draftmux.errors import RequestError
+from draftmux.errors import PluginError, RequestError
 from draftmux.generation import Generation
 from draftmux.protocols import Resources
 from draftmux.testing.harness import assemble, serve
@@ -22,10 +22,11 @@ from draftmux.verifiers.cospec import grpo
 from draftmux.verifiers.cospec.grpo import Decided, Group, Scored, decided, minibatches, teaching
 from draftmux.verifiers.cospec.monitors import curves, of_answers, of_rollouts
 from draftmux.verifiers.cospec.network import Batch, Sample
-from draftmux.verifiers.cospec.optimise import best, read_steps, stopped
+from draftmux.verifiers.cospec.optimise import Stage, best, read_steps, stopped
 from draftmux.verifiers.cospec.policy import loss_of
+from draftmux.verifiers.cospec.problems import formed
 from draftmux.verifiers.cospec.random import RandomArbiter
-from draftmux.verifiers.cospec.recipe import Objective
+from draftmux.verifiers.cospec.recipe import ArbiterRecipe, Objective
 from draftmux.verifiers.cospec.reward import Reach, Reward
 from draftmux.verifiers.cospec.rollouts import Consulted, Course, Watching, watching
 
@@ -169,15 +170,70 @@ def test_problems_that_teach_nothing_give_their_place_to_others() -> None:
         asked.append("".join(problems))
         return [evolve(scored(courses()[0], True, float(p not in idle)), problem=p) for p in problems for _ in range(2)]
 
-    def found(times: int, others: str) -> tuple[str, int, list[str]]:
+    def found(times: int, others: str) -> tuple[str, str, list[str]]:
         asked.clear()
-        rollouts, anew = teaching(play, list("abcd"), list(others), 2, times)  # type: ignore[arg-type]
-        return "".join(str(each.problem) for each in rollouts[::2]), anew, list(asked)
+        both = teaching(play, list("abcd"), list(others), 2, times)  # type: ignore[arg-type]
+        first, rollouts = ("".join(str(each.problem) for each in some[::2]) for some in both)
+        return first, rollouts, list(asked)
 
-    assert found(0, "xyz") == ("abcd", 0, ["abcd"])
-    assert found(1, "xyz") == ("axyd", 2, ["abcd", "xy"])
-    assert found(2, "xyz") == ("azyd", 3, ["abcd", "xy", "z"])
-    assert found(9, "x") == ("axcd", 1, ["abcd", "x"])
+    assert found(0, "xyz") == ("abcd", "abcd", ["abcd"])
+    assert found(1, "xyz") == ("abcd", "axyd", ["abcd", "xy"])
+    assert found(2, "xyz") == ("abcd", "azyd", ["abcd", "xy", "z"])
+    assert found(9, "x") == ("abcd", "axcd", ["abcd", "x"])
+
+
+@pytest.mark.parametrize("resample", [0, 1])
+def test_processes_share_the_problems_of_a_step_and_those_that_may_follow(resample: int) -> None:
+    """Together they have what one has; nothing twice."""
+    problems: Any = [SimpleNamespace(key=str(number)) for number in range(20)]
+
+    def drawn(index: int, shares: int) -> list[list[str]]:
+        stage: Any = SimpleNamespace(
+            recipe=ArbiterRecipe(chosen=5, resample=resample, seed=3),
+            accelerator=SimpleNamespace(process_index=index, num_processes=shares),
+        )
+        return [[problem.key for problem in part] for part in Stage._drawn(stage, problems, 7)]
+
+    chosen, others = drawn(0, 1)
+    assert len(chosen) == 5 and len({*chosen, *others}) == (20 if resample else 5) == len(chosen) + len(others)
+    halves = [drawn(index, 2) for index in (0, 1)]
+    for whole, parts in zip((chosen, others), zip(*halves, strict=True), strict=True):
+        assert sorted(whole) == sorted([*parts[0], *parts[1]])
+
+
+class Spelled:
+    """A task that nothing solves, and that asks for an `a`."""
+
+    def solved(self, answer: str, reference: str) -> bool:
+        return False
+
+    def formed(self, answer: str) -> bool:
+        return "a" in answer
+
+
+@pytest.mark.parametrize(("malformed", "task", "earned"), [(0.0, Spelled(), 0), (-1.0, Spelled(), -1), (-1.0, None, 0)])
+def test_malformed_answers_earn_less(monkeypatch: pytest.MonkeyPatch, malformed: float, task: Any, earned: int) -> None:
+    """Where there is a price, and the task asks for a form."""
+    result = SimpleNamespace(tokens=(), metrics=SimpleNamespace(steps=1))
+    courses = {f"p/{number}": Course() for number in range(2)}
+    monkeypatch.setattr(grpo, "roll_out", lambda *_: dict.fromkeys(courses, result))
+    monkeypatch.setattr(grpo, "watching", lambda *_, **__: (None, SimpleNamespace(courses=courses)))
+    texts = iter(["an answer", "no"])
+    rig: Any = SimpleNamespace(
+        parts=None, tokenizer=None, batch=2, ask=lambda *_, **__: None, text=lambda _: next(texts)
+    )
+    task = task or SimpleNamespace(solved=lambda *_: False)
+    problem: Any = SimpleNamespace(key="p", reference="b")
+    found = Group(2, Reward(malformed=malformed)).play(rig, [problem], task, None, 1)  # type: ignore[arg-type]
+    assert [each.reward for each in found] == [0, earned]
+
+
+def test_a_task_whose_form_fails_is_named() -> None:
+    def fails(answer: str) -> bool:
+        raise ZeroDivisionError
+
+    with pytest.raises(PluginError, match="SimpleNamespace failed on the answer 'x'"):
+        formed(SimpleNamespace(formed=fails), "x")  # type: ignore[arg-type]
 
 
 class Table(torch.nn.Module):

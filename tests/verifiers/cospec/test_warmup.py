@@ -61,7 +61,7 @@ def test_rows_that_are_right_both_ways_are_at_most_half() -> None:
     others = [row(1.0, right=(True, False)), row(0.0, right=(False, True))]
     kept = balanced([*both, *others], seed=0)
     assert len(kept) == 4 and all(any(each is other for each in kept) for other in others)
-    assert balanced(both, seed=0) and len(balanced(both, seed=0)) == 6  # nothing else to learn from
+    assert len(balanced(both, seed=0)) == 6  # nothing else to learn from
 
 
 def test_calibration_by_hand() -> None:
