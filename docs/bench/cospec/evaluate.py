@@ -180,7 +180,7 @@ def main(path: str, problems: Path, arbiters: tuple[str, ...], thresholds: tuple
     validation, test = known[: more["validation"]], known[more["validation"] :][: more["limit"]]
     if not test or (more["rules"] and not validation):
         raise click.UsageError(
-            f"--validation {len(validation)} of {len(known)} problems leaves none for figures, or none to choose rules by"
+            f"--validation {len(validation)} of {len(known)} problems leaves none for figures, or none to choose by"
         )
     bench = Bench.of(path, more["task"], more["batch"], more["temperature"])
     learned = {

@@ -3,9 +3,9 @@
 #
 #     docs/bench/cospec/lab.sh FOLDER [part …]
 #
-# Parts, in this order: data, warmup, grpo, table, sampled, thresholds, longer, gap, families, ablations-0,
-# ablations-1. Where nothing is timed two processes run at once, on a core each. The arbiter that ships is grpo-2; seeds 0 and 1, families and
-# ablations are for comparison, and have fewer steps.
+# Parts, in this order: data, warmup, grpo, table, sampled, thresholds, longer, gap, families, ablations-0, ablations-1.
+# Where nothing is timed two processes run at once, on a core each. The arbiter that ships is grpo-2; seeds 0 and 1,
+# families and ablations are for comparison, and have fewer steps.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 out="$1"
@@ -87,7 +87,7 @@ for part in "$@"; do
                 --arbiter others="$out/grpo-without-$family" --arbiter all="$out/grpo-with-all"
         done
         ;;
-    ablations-0 | ablations-1) # by seed, from a short warm-up, which leaves stage 2 something to do; the last policy of each
+    ablations-0 | ablations-1) # from a short warm-up, which leaves stage 2 something to do; the last policy of each
         seed="${part#ablations-}"
         mkdir -p "$out/$part"
         short() { # name of the warm-up, options
