@@ -10,7 +10,6 @@ import json
 import random
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from accelerate import Accelerator, PartialState
 from accelerate.utils import gather_object
@@ -146,7 +145,8 @@ class Stage:
         for _ in range(recipe.updates):
             learned = self.update(blocks, share, optimizer)
         told = of_rollouts(drawn, self.group, setup.rig.parts.backend.eos_ids) | learned
-        told["groups_anew"] = float(np.mean([a is not b for a, b in zip(drawn, rollouts, strict=True)] or [0.0]))
+        anew = sum(first is not last for first, last in zip(drawn, rollouts, strict=True))
+        told["groups_anew"] = anew / max(1, len(drawn))
         everyone = gather_object([(len(rollouts), told)])
         total = sum(count for count, _ in everyone)
         return {name: sum(count * each[name] for count, each in everyone) / total for name in told}
