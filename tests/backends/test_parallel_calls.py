@@ -33,6 +33,8 @@ from draftmux.testing.targets import hash_law, scripted
 from draftmux.types import Draft
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from draftmux.backends.scripted import ScriptedTarget
@@ -205,6 +207,15 @@ def test_a_fault_ends_the_work_of_all_ranks() -> None:
     assert isinstance(wire.sent[-1], ModelError)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Also where the tests were started in the background, and ignore interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_waits_for_the_end_of_a_pass() -> None:
     law, interrupts = hash_law(1, 12), [0, 2]  # a launcher sends a second one
 
