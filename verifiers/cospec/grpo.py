@@ -105,7 +105,7 @@ def teaching(
     return drawn, [scored for group in groups for scored in group]
 
 
-def valued(course: Course, right: bool, shaped: bool = True) -> Rollout:
+def valued(course: Course, right: bool, shaped: bool) -> Rollout:
     """What is rewarded of a course."""
     return Rollout(right, course.blocks, course.kept_logprobs, course.decisions, course.refused, shaped)
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from draftmux.protocols import Task
     from draftmux.verifiers.cospec.problems import Problem
 
-TARGET, DRAFT, EXACT, ALL_KEPT = "target alone", "draft alone", "exact", "all kept"
-FIXED = {EXACT: "use: exact-match", ALL_KEPT: "use: threshold-arbiter, threshold: 0"}
+TARGET, DRAFT = "target alone", "draft alone"
+FIXED = {"exact": "use: exact-match", "all kept": "use: threshold-arbiter, threshold: 0"}
 GRID = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 RULES: dict[str, dict[str, Sequence[float]]] = {  # and the values that each option is tried with
     "fly": {"window_following": (1, 2, 5), "entropy_threshold": (0.1, 0.3, 0.6)},
@@ -120,7 +120,7 @@ class Bench:
         most."""
         found, scores = dict(FIXED), {}
         for name, options in RULES.items():
-            solved = {how: sum(self.tried(how, problems).solved) for how in self.ways(name, options)}
+            solved = {how: sum(self.tried(self.system(how), problems).solved) for how in self.ways(name, options)}
             found[name] = max(solved, key=lambda how: solved[how])
             scores[name] = solved[found[name]]
         return found, max(scores, key=lambda name: scores[name])
@@ -135,17 +135,14 @@ class Bench:
             chosen = ", ".join(f"{name}: {value}" for name, value in zip(options, values, strict=True))
             yield f"use: {rule}, {chosen}{more}"
 
-    def tried(self, how: str, problems: Sequence[Problem]) -> Tally:
-        """A verifier on some problems."""
-        tally = self.system(how)
-        self.play({how: tally}, problems, random.Random(0))
+    def tried(self, tally: Tally, problems: Sequence[Problem]) -> Tally:
+        """A system on some problems."""
+        self.play({"": tally}, problems, random.Random(0))
         return tally
 
     def at_rate_of(self, arbiter: Pipeline, problems: Sequence[Problem]) -> str:
         """Chance, at the rate at which an arbiter keeps mismatches of some problems."""
-        tally = Tally(arbiter)
-        self.play({"": tally}, problems, random.Random(0))
-        return f"use: random-arbiter, rate: {kept(tally):.4f}"
+        return f"use: random-arbiter, rate: {kept(self.tried(Tally(arbiter), problems)):.4f}"
 
     def play(self, systems: dict[str, Tally], problems: Sequence[Problem], rng: random.Random) -> None:
         """All systems on all problems."""
