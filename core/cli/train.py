@@ -22,6 +22,7 @@ from draftmux.drafters.sps.recipe import DraftRecipe
 from draftmux.errors import RequestError
 from draftmux.routers.accepted_length.recipe import RegressorRecipe
 from draftmux.routers.linear_probe.recipe import ProbeRecipe
+from draftmux.training.processes import alone, processes, together
 from draftmux.training.recipe import Answers, Magpie
 from draftmux.types import Tap
 from draftmux.verifiers.cospec.recipe import ArbiterRecipe, Objective
@@ -34,7 +35,16 @@ if TYPE_CHECKING:
     from draftmux.training.prompts import Prompt
 
 
-@click.group()
+class Training(click.Group):
+    """The command group. Its commands may run in several processes."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        with together():
+            return super().invoke(ctx)
+
+
+@click.group(cls=Training)
 def train() -> None:
     """Train a drafter's learned part on the target's own answers."""
 
@@ -80,7 +90,6 @@ def target(spec: ModelSpec, taps: tuple[Tap, ...]) -> Any:
 def answer(spec: ModelSpec, prompts: list[Prompt], taps: tuple[Tap, ...], folder: Path, how: Answers) -> None:
     """Generate the target's answers where they are missing."""
     from draftmux.training.collect import collect
-    from draftmux.training.processes import processes
 
     settings = {"source": spec.source, "dtype": spec.dtype}
     state = processes()
@@ -152,6 +161,7 @@ def probe(**given: Any) -> None:
     """
     from draftmux.routers.linear_probe.train import ProbeJob, train_probe
 
+    alone("train probe")
     recipe = taken(ProbeRecipe, given)
     spec, prompts, answered = _asked(given)
     job = ProbeJob(
@@ -179,6 +189,7 @@ def accepted_length(probe: str | None, **given: Any) -> None:
     from draftmux.routers.accepted_length.train import RegressorJob, train_regressor
     from draftmux.routers.linear_probe.scorer import scores_of, unseen_share
 
+    alone("train accepted-length")
     recipe = taken(RegressorRecipe, given)
     spec, prompts, answered = _asked(given)
     scores, mark = (None, "") if probe is None else scores_of(probe, partial(target, spec))
@@ -240,6 +251,7 @@ def prompts(target: str, out: Path, systems: tuple[str, ...], dtype: Any, thread
     from draftmux.models.source import ModelSpec
     from draftmux.training.magpie import settings_of, write_prompts, written
 
+    alone("train prompts")
     use_threads(threads)
     how, spec, messages = taken(Magpie, given), ModelSpec(source=target, dtype=dtype), systems or (None,)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ from draftmux.backends.parallel.ranks import apart
 from draftmux.cli.options import taken, threads_option, use_threads
 from draftmux.errors import PluginError, RequestError
 from draftmux.plugins import registry
+from draftmux.training.processes import processes
 from draftmux.verifiers.cospec.recipe import ArbiterRecipe, Objective
 from draftmux.verifiers.cospec.reward import Reward
 
@@ -67,15 +68,14 @@ def make_folder(out: Path) -> None:
 def train(given: dict[str, Any], report: Any, command: str) -> None:
     """From the command line's values to an arbiter's folder."""
     from draftmux.protocols import Resources
-    from draftmux.training.processes import processes
     from draftmux.verifiers.cospec.judge import judge_of
     from draftmux.verifiers.cospec.mining import Rig
     from draftmux.verifiers.cospec.new_network import studied
     from draftmux.verifiers.cospec.problems import digest, parted, read_problems
     from draftmux.verifiers.cospec.train import ArbiterJob, train_arbiter
 
-    use_threads(given["threads"])
     processes()
+    use_threads(given["threads"])
     make_folder(given["out"])
     recipe, reward, objective = (taken(cls, given) for cls in (ArbiterRecipe, Reward, Objective))
     task, problems = task_of(given["task"]), read_problems(given["problems_file"], given["limit"])

@@ -161,32 +161,47 @@ def test_a_task_that_fails_and_a_folder_that_cannot_be_are_said(
     assert "cannot be written to" in refused.output
 
 
+PLAYED = """
+import os, sys
+from pathlib import Path
+from draftmux.cli.main import main
+from draftmux.verifiers.cospec.grpo import Group
+
+play = Group.play
+
+def noted(self, rig, problems, *rest):
+    with Path(sys.argv[0]).with_name("played-" + os.environ["RANK"]).open("a") as file:
+        print(*(problem.prompt.key for problem in problems), file=file)
+    return play(self, rig, problems, *rest)
+
+Group.play = noted
+main()
+"""
+
+
 @pytest.mark.slow
 def test_two_processes_learn_what_one_learns(pair: Path, problems: Path, tmp_path: Path) -> None:
-    """Under `torchrun` shares of rollouts are decoded, and their gradients added up."""
+    """Under `torchrun` each decodes its share of the rollouts, and gradients are added up."""
     pytest.importorskip("peft")
     flags = ["train", "arbiter", "--pipeline", str(pair), "--problems", str(problems), "--task", "exact-string"]
-    flags += [
-        *SMALL.split(),
-        "--warmup-steps",
-        "0",
-        "--steps",
-        "3",
-        "--chosen",
-        "3",
-        "--threads",
-        "1",
-        "--rate",
-        "0.01",
-    ]
-    told = []
+    flags += [*SMALL.replace("--warmup-steps 4", "--warmup-steps 0").split(), "--steps", "3"]
+    flags += ["--chosen", "3", "--threads", "1", "--rate", "0.01"]
+    told, played = [], []
     for count in (1, 2):
-        out = tmp_path / str(count)
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        (folder / "script.py").write_text(PLAYED, "utf-8")
         launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(count)]
-        launch.append(str(Path(sys.executable).with_name("draftmux")))
-        subprocess.run([*launch, *flags, "--out", str(out)], check=True, capture_output=True, timeout=300)
-        lines = (out / "work" / "grpo" / "steps.jsonl").read_text("utf-8").splitlines()
+        command = [*launch, str(folder / "script.py"), *flags, "--out", str(folder / "out")]
+        ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        lines = (folder / "out" / "work" / "grpo" / "steps.jsonl").read_text("utf-8").splitlines()
         told.append([json.loads(line) for line in lines])
-    assert len(told[0]) == len(told[1]) == 3
+        shares = [(folder / f"played-{rank}").read_text("utf-8").splitlines() for rank in range(count)]
+        played.append([[share.split() for share in step] for step in zip(*shares, strict=True)])
+    assert len(told[0]) == len(told[1]) == len(played[0]) == len(played[1]) == 3
     for one, two in zip(*told, strict=True):
         assert two["gradient_norm"] == pytest.approx(one["gradient_norm"], rel=1e-4) and one["gradient_norm"] > 0
+    for [whole], shares in zip(*played, strict=True):
+        assert [len(share) for share in shares] == [2, 1]
+        assert sorted(key for share in shares for key in share) == sorted(whole)

@@ -132,7 +132,8 @@ class Stage:
         return {**values, **self.setup.about}
 
     def step(self, learn: list[Problem], number: int, optimizer: torch.optim.Optimizer) -> dict[str, float]:
-        """Rollouts of some problems, the same in every run, and one update; figures of both."""
+        """Rollouts of some problems, the same in every run, and one update; figures of both, of several processes the
+        mean of theirs."""
         recipe, setup = self.recipe, self.setup
         exploring = setup.arbiter.arbitration(temperature=self.objective.temperature)
         seed = recipe.seed * 1_000_003 + number
