@@ -224,6 +224,7 @@ def _asked(given: dict[str, Any]) -> tuple[ModelSpec, list[Prompt], Path]:
     from draftmux.models.source import ModelSpec
     from draftmux.training.prompts import read_prompts
 
+    processes()
     use_threads(given["threads"])
     spec = ModelSpec(source=given["target"], dtype=given["dtype"])
     prompts = read_prompts(given["prompts"], given["split"], given["limit"])

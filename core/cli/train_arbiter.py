@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from draftmux.backends.parallel.ranks import apart
+from draftmux.backends.parallel.ranks import Ranks, apart
 from draftmux.cli.options import taken, threads_option, use_threads
 from draftmux.errors import PluginError, RequestError
 from draftmux.plugins import registry
@@ -38,9 +39,14 @@ def open_pair(path: str, overrides: tuple[str, ...]) -> tuple[Pipeline, str]:
     """The pipeline on the backend `transformers`, whose passes see weights that change, and its one drafter's name;
     RequestError unless that is a draft model."""
     from draftmux.config.load import read_pipeline
+    from draftmux.models.load import pick_device
+    from draftmux.models.shards import refuse_device
     from draftmux.pipeline import load
 
     spec = read_pipeline(path, overrides)
+    if Ranks.read(os.environ) is not None:
+        for model in spec.models.values():
+            refuse_device(model, pick_device("auto").type)
     drafters = spec.drafters
     if len(drafters) != 1 or any(each.use != "sps" for each in drafters.values()):
         raise RequestError(

@@ -22,18 +22,19 @@ if TYPE_CHECKING:
     from draftmux.training.recipe import Schedule
 
     Report = Callable[[int, dict[str, Any]], None]  # step, figures
-    Epoch = Callable[[int], Iterator[Any]]  # number of an epoch -> its batches
+    Epoch = Callable[[int], Iterator[Any]]  # number of an epoch -> what its batches are made of
 
 BEST = "best"  # folder of the best report's parameters
 
 
 @frozen(eq=False)
 class Course:
-    """What is learned from: batches by epoch, and figures of held-out data, given the module on its device. `good`
-    rates such figures: the parameters at the end are then those of the best report. `placed`: the module is on its
-    device already, with weights that others use."""
+    """What is learned from: batches by epoch, which `collate` makes of what `epoch` gives, each process its own; and
+    figures of held-out data, given the module on its device. `good` rates such figures: the parameters at the end are
+    then those of the best report. `placed`: the module is on its device already, with weights that others use."""
 
     epoch: Epoch
+    collate: Callable[[Any], Any]
     figures: Callable[[nn.Module, torch.device], dict[str, Any]]
     report: Report
     every: int = 100
@@ -61,16 +62,16 @@ def fit(
     placing = [not course.placed] * (1 + len(optimizers))
     module, *prepared = accelerator.prepare(objective, *optimizers, device_placement=placing)
     running: list[float] = []
-    for step, batch in enumerate(_own(course.epoch, start, schedule, accelerator), start):
+    for step, drawn in enumerate(_own(course.epoch, start, schedule, accelerator), start):
         for group in (group for each in prepared for group in each.param_groups):
             group["lr"] = schedule.rate(step) * group["share"]
-        loss = module(batch.to(device), step / schedule.steps)[0]
+        loss = module(course.collate(drawn).to(device), step / schedule.steps)[0]
+        running.append(_finite(float(accelerator.reduce(loss.detach(), "mean")), step))
         accelerator.backward(loss)
         accelerator.clip_grad_norm_(trained, schedule.clip)
         for optimizer in prepared:
             optimizer.step()
             optimizer.zero_grad()
-        running.append(_finite(float(loss.detach()), step))
         if (step + 1) % course.every == 0 or step + 1 == schedule.steps:
             figures = {"loss": sum(running) / len(running), **_held_out(module, course, device)}
             running = []
@@ -124,8 +125,8 @@ def _finite(loss: float, step: int) -> float:
 
 
 def _own(epoch: Epoch, start: int, schedule: Schedule, accelerator: Any) -> Iterator[Any]:
-    """This process's batches from step `start` on, epoch after epoch."""
-    stream = (batch for number in count() for batch in epoch(number))
+    """What this process's batches are made of, from step `start` on, epoch after epoch."""
+    stream = (drawn for number in count() for drawn in epoch(number))
     shares, index = accelerator.num_processes, accelerator.process_index
     return islice(stream, start * shares + index, schedule.steps * shares, shares)
 

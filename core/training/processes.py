@@ -18,38 +18,43 @@ if TYPE_CHECKING:
     from accelerate import PartialState
 
 LONGEST = timedelta(days=14)  # that the others wait while one works
+SHARDING = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_MEGATRON_LM")
+MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
 
 
 def processes() -> PartialState:
-    """This one and the others. To be asked before a model is loaded: it settles on which device. RequestError when the
-    others cannot be reached."""
+    """This one and the others. To be asked before a model is loaded: it settles on which device. DraftmuxError when
+    they cannot work together."""
     from accelerate import PartialState
 
-    if "RANK" not in os.environ:
+    ranks = _ranks()
+    _refuse_settings()
+    if ranks is None:
         return PartialState()
-    import torch
+    from draftmux.backends.parallel.group import own_device
 
+    device = own_device(ranks)
     # Without `cpu`, accelerate takes processes that have no GPU each for one that is alone.
-    state = PartialState(cpu=not torch.accelerator.is_available(), timeout=LONGEST)
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if state.num_processes != size:
+    state = PartialState(cpu=device.type == "cpu", timeout=LONGEST)
+    if state.num_processes != ranks.size:
         raise RequestError(
-            f"{size} processes were started, but on {state.device.type} they cannot work together; start a single one, "
+            f"{ranks.size} processes were started, but on {device.type} they cannot work together; start a single one, "
             f"or use CPUs or CUDA devices"
         )
+    state.wait_for_everyone()  # where they cannot talk it is found now, not after hours of work
     return state
 
 
 def alone(what: str) -> None:
     """For work that is not shared: RequestError if several processes were started, which would all do the same."""
-    if (ranks := Ranks.read(os.environ)) is not None:
+    if (ranks := _ranks()) is not None:
         raise RequestError(f"{what} runs in one process, and {ranks.size} were started; start a single one")
 
 
 @contextmanager
 def together() -> Iterator[None]:
     """They part once all are through. An error of one that is not rank 0, whose output nobody sees, is said."""
-    ranks = Ranks.read(os.environ)
+    ranks = _ranks()
     try:
         yield
     except DraftmuxError as error:
@@ -57,8 +62,36 @@ def together() -> Iterator[None]:
             time.sleep(HEAD_START)  # for rank 0, if it is its error too
             print(f"Error: {ranks}: {error}", file=sys.__stderr__, flush=True)
         raise
-    if ranks is not None:
-        _part()
+    _part()
+
+
+def _ranks() -> Ranks | None:
+    """As a launcher said; RequestError under one whose processes do not find each other."""
+    for name in MPI:
+        if "RANK" not in os.environ and os.environ.get(name, "1") != "1":
+            raise RequestError(
+                f"{name} is {os.environ[name]}: mpirun started several processes, and training joins those that "
+                f"torchrun starts; start them with torchrun, or unset {name} to train in one"
+            )
+    return Ranks.read(os.environ)
+
+
+def _refuse_settings() -> None:
+    """RequestError for what `accelerate launch` may ask for and training does not do."""
+    import torch
+    from accelerate.utils import parse_flag_from_env
+
+    for name in SHARDING:
+        if parse_flag_from_env(name):
+            raise RequestError(
+                f"{name} is set, and every process trains whole models; choose plain multi-GPU in `accelerate config`, "
+                f"or start with torchrun"
+            )
+    if parse_flag_from_env("ACCELERATE_USE_CPU") and torch.accelerator.is_available():
+        raise RequestError(
+            "ACCELERATE_USE_CPU is set where a GPU can be seen; leave --cpu out, or hide GPUs from it with an empty "
+            "CUDA_VISIBLE_DEVICES"
+        )
 
 
 def _part() -> None:

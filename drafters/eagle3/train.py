@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +28,7 @@ from draftmux.training.teacher import Teacher
 from draftmux.types import Tap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
 
@@ -95,9 +96,6 @@ def train(
     sizes = recipe.unrolled_sizes
     learn, held = learnable(samples[0], sizes, recipe.learn), usable(samples[1], sizes)
 
-    def epoch(number: int) -> Iterator[Batch]:
-        return (collate(group, sizes) for group in batches(learn, sizes, recipe.seed, number))
-
     known = usable(samples[0], sizes)
     known = random.Random(recipe.seed).sample(known, min(len(held), len(known)))
 
@@ -108,7 +106,8 @@ def train(
 
     vocabulary = hashlib.sha256(objective.ids.cpu().numpy().tobytes()).hexdigest()
     about = {**job.about(taps), "recipe": recipe.kept, "vocabulary": vocabulary}
-    return fit(objective, recipe.schedule, Course(epoch, figures, job.report, every), job.work, about)
+    epoch, collated = partial(batches, learn, sizes, recipe.seed), partial(collate, sizes=sizes)
+    return fit(objective, recipe.schedule, Course(epoch, collated, figures, job.report, every), job.work, about)
 
 
 def evaluate(module: nn.Module, samples: Sequence[Sample], recipe: HeadRecipe, device: torch.device) -> dict[str, Any]:

@@ -7,6 +7,7 @@ target may say (2310.08461, section 3.2). p comes from the target's last states,
 from __future__ import annotations
 
 import json
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from draftmux.training.teacher import Teacher
 from draftmux.types import Tap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
 
@@ -96,16 +97,15 @@ def train_draft(job: Job, recipe: DraftRecipe) -> None:
     lora = LoraConfig(r=recipe.rank, lora_alpha=recipe.alpha, target_modules="all-linear", lora_dropout=0.0)
     student: Any = get_peft_model(first_layers(SimpleNamespace(model=model), recipe.layers), lora)
 
-    def epoch(number: int) -> Iterator[Batch]:
-        return (_collated(group, recipe) for group in batches(learn, recipe.sizes, recipe.seed, number))
+    epoch, collate = partial(batches, learn, recipe.sizes, recipe.seed), partial(_collated, recipe=recipe)
 
     def figures(module: nn.Module, device: torch.device) -> dict[str, Any]:
         groups = batches(held, recipe.sizes, recipe.seed, 0)
-        found = [module(_collated(group, recipe).to(device))[1:] for group in groups]
+        found = [module(collate(group).to(device))[1:] for group in groups]
         same, shared = (torch.cat(parts) for parts in zip(*found, strict=True))
         return {"agreement": float(same.mean()), "sampled_acceptance": float(shared.mean())}
 
-    course = Course(epoch, figures, job.report)
+    course = Course(epoch, collate, figures, job.report)
     about = {**job.about((LAST,)), "recipe": recipe.kept}
     last = fit(Distillation(student, model), recipe.schedule, course, job.work, about)
     if job.writes:

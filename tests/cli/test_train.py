@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,8 +74,9 @@ def test_answers_with_other_states_are_not_taken(model: Path, prompts: Path, tmp
 def test_a_head_goes_on_from_another(model: Path, prompts: Path, tmp_path: Path, command: Any) -> None:
     flags = ("train", "eagle3", "--target", str(model), "--prompts", str(prompts), *ANSWERS, *HEAD)
     kept = ("--answers", str(tmp_path / "kept"))
-    found = command(*flags, "--out", str(tmp_path / "b"), "--start", str(tmp_path / "a"), code=1)
-    assert "a" in found.output and "answered" not in found.output  # a mistake is said before hours of work
+    found = command(*flags, "--out", str(tmp_path / "b"), "--start", str(tmp_path / "no-such-head"), code=1)
+    assert "no-such-head" in "".join(found.output.split())
+    assert "answered" not in found.output  # a mistake is said before hours of work
     command(*flags, *kept, "--out", str(tmp_path / "a"))
     command(*flags, *kept, "--out", str(tmp_path / "b"), "--start", str(tmp_path / "a"), "--learning-rate", "0")
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in "ab")
@@ -109,6 +111,10 @@ def test_runs_share_answers_whose_states_they_need_only_some_of(
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def loss(said: str) -> float:
+    return float(re.findall(r"loss ([0-9.]+)", said)[-1])
+
+
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft asks transformers
 @pytest.mark.parametrize("more", [(), ("--optimizer", "muon", "--learn", "all")])
 def test_an_adapter_is_distilled_and_drafts(
@@ -117,7 +123,9 @@ def test_an_adapter_is_distilled_and_drafts(
     pytest.importorskip("peft")
     out = tmp_path / "adapter"
     flags = ("--target", str(model), "--prompts", str(prompts), "--out", str(out), *ANSWERS, *more)
-    command("train", "draft", *flags, "--layers", "1", "--rank", "2", "--steps", "3")
+    flags = ("train", "draft", *flags, "--layers", "1", "--rank", "2", "--learning-rate", "0.02", "--warmup", "0")
+    losses = [loss(command(*flags, "--steps", steps).output) for steps in ("3", "12")]
+    assert losses[1] < losses[0] - 0.01  # the mean of all steps since the last report
     kept = json.loads((out / "draftmux.json").read_text("utf-8"))
     chosen = (kept["recipe"]["optimizer"], kept["recipe"]["learn"])
     assert kept["layers"] == 1 and chosen == (("muon", "all") if more else ("adamw", "answers"))

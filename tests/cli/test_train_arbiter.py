@@ -72,7 +72,7 @@ def test_both_stages_give_a_verifier_that_decides(
     command(*flags, "--steps", "3")  # it goes on where it was
     assert (out / "work" / "mismatches.jsonl").read_text("utf-8") == labels
     steps = [json.loads(line) for line in (out / "work" / "grpo" / "steps.jsonl").read_text("utf-8").splitlines()]
-    assert [each["step"] for each in steps] == [1, 2, 3]
+    assert [each["step"] for each in steps] == [1, 2, 3] and times == [1, 1, 1]
     decides = tmp_path / "decides.yaml"
     verifier = f"verifier: {{use: cospec-arbiter, arbiter: '{out}', draft: draft, threshold: 0.0}}\nlossless: false\n"
     decides.write_text(pair.read_text("utf-8") + verifier, "utf-8")
@@ -202,6 +202,7 @@ def test_two_processes_learn_what_one_learns(pair: Path, problems: Path, tmp_pat
     assert len(told[0]) == len(told[1]) == len(played[0]) == len(played[1]) == 3
     for one, two in zip(*told, strict=True):
         assert two["gradient_norm"] == pytest.approx(one["gradient_norm"], rel=1e-4) and one["gradient_norm"] > 0
+    assert told[0][0]["kl"] < 1e-9 < min(row["kl"] for run in told for row in run[1:])  # what they learn moves them
     for [whole], shares in zip(*played, strict=True):
         assert [len(share) for share in shares] == [2, 1]
         assert sorted(key for share in shares for key in share) == sorted(whole)

@@ -97,7 +97,7 @@ def test_whole_requests_keep_the_law(verifier: Verifier, kind: str) -> None:
     """Three tokens, as many rounds as it takes: no round learns from the noise of an earlier one."""
     drafter = SMALL[kind](TOYS["random"])
     if drafter.emits.tree and not verifier.accepts.tree:
-        return
+        pytest.skip("a verifier of chains")
     for toy in ("random", "ends"):
         check_law(verifier, SMALL[kind](TOYS[toy]), TOYS[toy], Generation(max_new_tokens=3, temperature=1.0), rounds=3)
 
@@ -106,7 +106,7 @@ def test_whole_requests_keep_the_law(verifier: Verifier, kind: str) -> None:
 @pytest.mark.parametrize("verifier", VERIFIERS, ids=lambda verifier: type(verifier).__name__)
 def test_a_draft_through_a_dead_end_keeps_the_law_up_to_there(verifier: Verifier, kind: str) -> None:
     if kind in TREES and not verifier.accepts.tree:
-        return
+        pytest.skip("a verifier of chains")
     toy = trapping_toy(40)
     generation = Generation(temperature=1.0, bad_word_ids=[[2, 0]])
     book = Book(toy, generation)

@@ -142,13 +142,13 @@ def test_requests_end_as_plain_decoding_ends_them(
 def test_they_are_accepted_now_and_then(head: str, backend: str, kind: str) -> None:
     """Else the tests here would show nothing; merged with a copy, both draft."""
     target = target_of(backend)
-    asks = [Ask((3, 1, 4) * 3, Generation(max_new_tokens=24, temperature=t, seed=5), str(t)) for t in (0.0, 0.7, 1.0)]
+    asks = [Ask((3, 1, 4) * 3, Generation(max_new_tokens=24, temperature=t, seed=8), str(t)) for t in (0.0, 0.7, 1.0)]
     trial = Trial.prepare(target, asks, model_law("llama"))
     for shape in ("sampled chain", "coupled tree"):
         neural = drafter_of(kind, target, head, SHAPES[shape])
         outcomes = trial.check(lambda _, neural=neural: {"neural": neural}, max_batch=3).values()
         accepted = sum(outcome.finished.metrics.accepted for outcome in outcomes)
-        assert accepted >= {"sps": 12, "layers": 1, "eagle3": 0 if "chain" in shape else 3}[kind], shape
+        assert accepted >= {"sps": 12, "layers": 1, "eagle3": 1 if "chain" in shape else 3}[kind], shape
     named = {"copy": PromptLookup(length=3), "neural": neural}
     merged = Merge(of=["copy", "neural"]).bind(Resources(drafters=named))
     watch = Watching()

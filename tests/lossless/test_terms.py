@@ -58,8 +58,8 @@ ROWS = {
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_a_law_that_is_not_the_draws_is_the_drafters_fault(row: Any) -> None:
     trial = greedy()
-    outcomes = check_skip(trial, assemble(trial.target, {"q": WithQ(row)}, policy="skip"), "drafter 'q'")
-    assert all("q" in fault for outcome in outcomes.values() for fault in outcome.finished.metrics.faults)
+    outcomes = check_skip(trial, assemble(trial.target, {"d": WithQ(row)}, policy="skip"), "drafter 'd'")
+    assert all(" q " in fault for outcome in outcomes.values() for fault in outcome.finished.metrics.faults)
 
 
 def test_q_is_the_engines_own_copy() -> None:

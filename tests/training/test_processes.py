@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from draftmux.errors import RequestError
+from draftmux.cli.train_arbiter import open_pair
+from draftmux.errors import ModelError, RequestError
 from draftmux.training.processes import alone, processes, together
 
 PLACE = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
-DEVICE = torch.device("mps")
 LEARNS = """
 import sys, json, torch
 from pathlib import Path
@@ -34,10 +34,13 @@ def epoch(number):
     data = torch.randn(8, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(number))
     return iter(data if int(sys.argv[2]) == 1 else data.reshape(4, 8, 3))
 
+def collate(drawn):
+    return drawn
+
 with together():
     rank = processes().process_index
     objective = Squares()
-    course = Course(epoch, lambda module, device: {}, lambda step, figures: None)
+    course = Course(epoch, collate, lambda module, device: {}, lambda step, figures: None)
     fit(objective, Schedule(6, 0.1, 0, 1.0, 'no', 'adamw'), course, Path(sys.argv[1]), {})
 Path(sys.argv[1], f"{rank}.json").write_text(json.dumps(objective.weight.tolist()))
 """
@@ -74,9 +77,34 @@ def test_an_error_of_the_second_alone_is_said(
 
 def test_processes_that_cannot_be_joined_are_an_error(second: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a device for which accelerate knows no way to talk."""
-    monkeypatch.setattr("accelerate.PartialState", lambda **options: SimpleNamespace(num_processes=1, device=DEVICE))
-    with pytest.raises(RequestError, match="2 processes were started, but on mps they cannot work together"):
+    monkeypatch.setattr("draftmux.backends.parallel.group.own_device", lambda ranks: torch.device("meta"))
+    monkeypatch.setattr("accelerate.PartialState", lambda **options: SimpleNamespace(num_processes=1))
+    with pytest.raises(RequestError, match="2 processes were started, but on meta they cannot work together"):
         processes()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("OMPI_COMM_WORLD_SIZE", "4", "OMPI_COMM_WORLD_SIZE is 4: mpirun started several"),
+        ("ACCELERATE_USE_FSDP", "true", "ACCELERATE_USE_FSDP is set, and every process trains whole models"),
+        ("ACCELERATE_USE_CPU", "1", "ACCELERATE_USE_CPU is set where a GPU can be seen"),
+    ],
+)
+def test_launches_that_would_go_wrong_are_refused(
+    name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
+    with pytest.raises(RequestError, match=said):
+        processes()
+
+
+def test_a_device_that_the_user_chose_is_refused(second: list[float], tmp_path: Path) -> None:
+    path = tmp_path / "pair.yaml"
+    path.write_text("models: {target: {source: x, device: 'cuda:0'}}\ndrafters: {d: {use: sps, layers: 1}}\n", "utf-8")
+    with pytest.raises(ModelError, match="device is 'cuda:0', but each of several processes runs on its own cpu"):
+        open_pair(str(path), ())
 
 
 @pytest.mark.slow

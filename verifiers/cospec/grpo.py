@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from draftmux.verifiers.cospec.mining import Rig
     from draftmux.verifiers.cospec.network import Network, Sample
     from draftmux.verifiers.cospec.problems import Problem
+    from draftmux.verifiers.cospec.recipe import ArbiterRecipe
     from draftmux.verifiers.cospec.reward import Reward
 
 SURE = 1e-6  # how near to 0 and 1 a chance counts
@@ -42,7 +43,7 @@ class Scored:
     passes: int
 
 
-@frozen(eq=False)
+@frozen
 class Group:
     """How rollouts are made and valued: `size` of each problem. `scaled`: advantages of groups with right and wrong
     ones, by sign; `idle`: whether decisions without effect are drawn too."""
@@ -51,6 +52,11 @@ class Group:
     reward: Reward
     scaled: bool = True
     idle: bool = False
+
+    @classmethod
+    def of(cls, recipe: ArbiterRecipe, reward: Reward) -> Group:
+        """As a recipe says."""
+        return cls(recipe.group, reward, recipe.advantage == "mixed_scaled", recipe.credit == "all")
 
     def play(
         self, rig: Rig, problems: Sequence[Problem], task: Task, arbitration: BoundArbitration, seed: int

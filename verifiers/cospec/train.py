@@ -62,8 +62,8 @@ def train_arbiter(job: ArbiterJob, recipe: ArbiterRecipe, reward: Reward, object
     rows = labelled(job, recipe) if recipe.warmup_steps else None
     found: dict[str, Any] = {} if rows is None else {"warmup": warm_up(job, recipe, rows)}
     if recipe.steps:
-        group = Group(recipe.group, reward, recipe.advantage == "mixed_scaled", recipe.credit == "all")
-        found["grpo"] = optimise(job, recipe, group, objective, [] if rows is None else rows.read(job.held))
+        held = [] if rows is None else rows.read(job.held)
+        found["grpo"] = optimise(job, recipe, Group.of(recipe, reward), objective, held)
     threshold, found["thresholds"] = choose_threshold(job)
     about = evolve(
         job.arbiter.about,
@@ -87,15 +87,18 @@ def warm_up(job: ArbiterJob, recipe: ArbiterRecipe, rows: Rows) -> dict[str, Any
             f"problems, or a draft model that differs from the target"
         )
 
-    def epoch(number: int) -> Iterator[Labelled]:
-        return (Labelled.of(group, *job.layout) for group in grouped(learn, recipe.rows, recipe.seed + number))
+    def epoch(number: int) -> Iterator[list[Mismatch]]:
+        return grouped(learn, recipe.rows, recipe.seed + number)
+
+    def collate(group: list[Mismatch]) -> Labelled:
+        return Labelled.of(group, *job.layout)
 
     held = rows.read(job.held)
 
     def of_held(module: Any, device: torch.device) -> dict[str, Any]:
         return of_labels(job, module, held, recipe.rows, device)
 
-    course = Course(epoch, of_held, job.report, good=discerning, placed=True)
+    course = Course(epoch, collate, of_held, job.report, good=discerning, placed=True)
     about = {"recipe": recipe.kept_of_warmup, **job.about}
     objective = Supervised(job.arbiter.network, balance_of(learn))
     return fit(objective, recipe.schedule, course, job.work / "warmup", about)

@@ -46,17 +46,15 @@ class Labelled:
 class Supervised(nn.Module):
     """Binary cross-entropy with soft labels, at the labelled places alone."""
 
-    balance: Tensor
-
     def __init__(self, network: Network, balance: float) -> None:
         super().__init__()
-        self.network = network
-        self.register_buffer("balance", torch.tensor(balance))
+        self.network, self.balance = network, balance
 
     def forward(self, batch: Labelled, done: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
         """The loss; logits and labels, `(B,)` each."""
         logits = self.network(batch.blocks).gather(1, batch.places[:, None])[:, 0]
-        loss = nn.functional.binary_cross_entropy_with_logits(logits, batch.labels, pos_weight=self.balance)
+        balance = logits.new_tensor(self.balance)
+        loss = nn.functional.binary_cross_entropy_with_logits(logits, batch.labels, pos_weight=balance)
         return loss, logits, batch.labels
 
 

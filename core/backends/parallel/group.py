@@ -53,7 +53,7 @@ class Group:
                 f"{ranks.size} processes can run one target only. Start a job for each target; `bench` loads one "
                 f"if the taps of one of its pipelines include those of all others"
             )
-        device = _own_device(ranks)
+        device = own_device(ranks)
         try:
             return cls._meet(ranks, device)
         except (RuntimeError, ValueError) as error:
@@ -150,13 +150,13 @@ def uninterrupted() -> Iterator[None]:
         before(*came[0])
 
 
-def _own_device(ranks: Ranks) -> torch.device:
+def own_device(ranks: Ranks) -> torch.device:
     """The device of this rank, made the current one; ModelError when there are not enough for all."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None:
         return torch.device("cpu")
     if accelerator.type == "mps":
-        raise ModelError("an MPS device cannot share a target with other processes; start a single process")
+        raise ModelError("an MPS device cannot work together with others; start a single process")
     count = torch.accelerator.device_count()
     if ranks.local_size > count:
         raise ModelError(

@@ -61,4 +61,4 @@ def test_a_draft_model_that_is_the_target_is_always_kept(pair: Any) -> None:
     warm = evolve(ask, generation=evolve(ask.generation, temperature=1.0))
     found = serve(assemble(ours.target, {"draft": ours.drafter}, verifier=verifier), [warm])["r"].finished
     told = found.metrics.verifier
-    assert told["kept"] == told["decisions"]
+    assert told["kept"] == told["decisions"] > 0

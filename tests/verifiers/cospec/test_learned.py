@@ -218,7 +218,11 @@ def test_target_and_draft_stay_as_they_are(pair: Any) -> None:
         assert again[name].finished.metrics.accepted == drafted[name].finished.metrics.accepted
 
 
-def test_a_head_without_features_reads_none(pair: Any) -> None:
+def test_a_head_without_features_reads_none(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(block: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr(learned, "features", read)
     ours = pair(features=())
     assert serve(assemble(ours.target, {"draft": ours.drafter}, verifier=ours.bound()), ASKS)["r0"].result is not None
 
@@ -275,13 +279,16 @@ def test_a_drafter_without_a_model_is_refused(pair: Any) -> None:
             CospecArbiter(arbiter=ours.folder, draft="draft").bind(Resources(backend=target, drafters=drafters))
 
 
-def test_tokens_that_the_draft_model_does_not_know_are_refused(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("drafted", "verified", "before"), [(5, 1, 3), (1, 5, 3), (1, 2, 5)])
+def test_blocks_with_tokens_that_the_draft_model_does_not_know_have_no_scores(
+    pair: Any, monkeypatch: pytest.MonkeyPatch, drafted: int, verified: int, before: int
+) -> None:
     ours = pair()
     verifier = ours.bound(threshold=0.0)
-    monkeypatch.setattr(type(verifier.judge.reader.target), "vocab_size", property(lambda self: 1))
+    monkeypatch.setattr(type(verifier.judge.reader.target), "vocab_size", property(lambda self: 5))
     assert learned.LearnedArbiter.scores(verifier.judge, []) == []
-    blocks = [type("B", (), {"drafted": (5,), "verified": (6,), "request": None})()]
-    blocks[0].request = type("R", (), {"context": type("C", (), {"tokens": np.array([3])})()})()
+    blocks = [type("B", (), {"drafted": (drafted,), "verified": (verified,), "request": None})()]
+    blocks[0].request = type("R", (), {"context": type("C", (), {"tokens": np.array([before])})()})()
     assert verifier.judge.scores(blocks) == [None]
 
 

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 from attrs import evolve
+from matplotlib.figure import Figure
 
+from draftmux.bench.plot import LIGHT
 from draftmux.errors import PluginError, RequestError
 from draftmux.generation import Generation
 from draftmux.protocols import Resources
@@ -20,7 +22,7 @@ from draftmux.testing.targets import hash_law, scripted
 from draftmux.types import Acceptance, Draft
 from draftmux.verifiers.cospec import grpo
 from draftmux.verifiers.cospec.grpo import Decided, Group, Scored, decided, minibatches, teaching
-from draftmux.verifiers.cospec.monitors import curves, of_answers, of_rollouts
+from draftmux.verifiers.cospec.monitors import _chart, curves, of_answers, of_rollouts
 from draftmux.verifiers.cospec.network import Batch, Sample
 from draftmux.verifiers.cospec.optimise import Stage, best, read_steps, stopped
 from draftmux.verifiers.cospec.policy import loss_of
@@ -91,11 +93,28 @@ def test_it_stops_when_it_stays_below_the_target(held: list[float], patience: in
     assert stopped([{"held_right": each, "target_right": 0.5} for each in held], patience) is ends
 
 
+def lines(names: tuple[str, ...], steps: Any, looks: Any) -> dict[Any, tuple[list[float], list[float]]]:
+    axes = Figure().subplots()
+    _chart(axes, "title", names, steps, looks, LIGHT)
+    return {line.get_label(): (line.get_xdata().tolist(), line.get_ydata().tolist()) for line in axes.lines}
+
+
+def test_curves_are_of_what_there_is() -> None:
+    """Of rollouts as means of ten steps, of held-out problems as they were."""
+    steps = [{"step": i + 1, "right": float(i == 11), "kept": 0.5} for i in range(12)]
+    looks = [{"step": 6, "right": 0.0, "held_right": 0.4}, {"step": 12, "right": 1.0, "held_right": 0.6}]
+    drawn = lines(("right", "kept", "kl"), steps, looks)
+    assert drawn.keys() == {"right", "kept"} and drawn["kept"][1] == pytest.approx([0.5] * 3)
+    assert drawn["right"][0] == [10, 11, 12] and drawn["right"][1] == pytest.approx([0, 0, 0.1])
+    assert lines(("held_right",), steps, looks) == {"held_right": ([6, 12], [0.4, 0.6])}
+    assert lines(("held_right",), [], []) == {}
+
+
 @pytest.mark.slow
-def test_curves_are_drawn_of_what_there_is() -> None:
+def test_curves_are_one_picture() -> None:
     steps = [{"step": i + 1, "right": 0.5, "kept": 0.1, "kl": 0.0} for i in range(4)]
-    assert curves(steps, [{"step": 4, "held_right": 0.4, "target_right": 0.5}]).startswith(b"\x89PNG")
-    assert curves([], []).startswith(b"\x89PNG")
+    empty, drawn = curves([], []), curves(steps, [{"step": 4, "held_right": 0.4, "target_right": 0.5}])
+    assert empty.startswith(b"\x89PNG") and drawn.startswith(b"\x89PNG") and empty != drawn
 
 
 def test_idle_decisions_are_drawn_and_change_nothing(pair: Any) -> None:
@@ -217,15 +236,30 @@ def test_malformed_answers_earn_less(monkeypatch: pytest.MonkeyPatch, malformed:
     result = SimpleNamespace(tokens=(), metrics=SimpleNamespace(steps=1))
     courses = {f"p/{number}": Course() for number in range(2)}
     monkeypatch.setattr(grpo, "roll_out", lambda *_: dict.fromkeys(courses, result))
-    monkeypatch.setattr(grpo, "watching", lambda *_, **__: (None, SimpleNamespace(courses=courses)))
+    asked: list[Any] = []
+
+    def watching(parts: Any, arbitration: Any, **how: bool) -> Any:
+        asked.append(how)
+        return None, SimpleNamespace(courses=courses)
+
+    monkeypatch.setattr(grpo, "watching", watching)
     texts = iter(["an answer", "no"])
     rig: Any = SimpleNamespace(
         parts=None, tokenizer=None, batch=2, ask=lambda *_, **__: None, text=lambda _: next(texts)
     )
     task = task or SimpleNamespace(solved=lambda *_: False)
     problem: Any = SimpleNamespace(key="p", reference="b")
-    found = Group(2, Reward(malformed=malformed)).play(rig, [problem], task, None, 1)  # type: ignore[arg-type]
+    group = Group(2, Reward(malformed=malformed), idle=bool(malformed))
+    found = group.play(rig, [problem], task, None, 1)  # type: ignore[arg-type]
     assert [each.reward for each in found] == [0, earned]
+    assert asked == [{"explore": True, "idle": bool(malformed)}]
+
+
+def test_groups_are_as_the_recipe_says() -> None:
+    reward = Reward()
+    assert Group.of(ArbiterRecipe(group=4), reward) == Group(4, reward, scaled=True, idle=False)
+    other = ArbiterRecipe(advantage="centred", credit="all")
+    assert Group.of(other, reward) == Group(other.group, reward, scaled=False, idle=True)
 
 
 def test_a_task_whose_form_fails_is_named() -> None:

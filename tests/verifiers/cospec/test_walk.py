@@ -20,6 +20,7 @@ from draftmux.testing.reference import Ask
 from draftmux.testing.sampled import SampledTree
 from draftmux.testing.targets import hash_law, scripted
 from draftmux.types import Acceptance, Budget, Context, Draft
+from draftmux.verifiers.cospec import random as chance
 from draftmux.verifiers.cospec import walk as module
 from draftmux.verifiers.cospec.random import RandomArbiter
 from draftmux.verifiers.cospec.threshold import ThresholdArbiter
@@ -125,23 +126,28 @@ def test_what_the_request_bans_never_stands(seed: int, temperature: float, basis
 @given(seed=some.SEEDS, allow=st.booleans())
 @settings(max_examples=30)
 def test_a_target_that_ends_is_overridden_only_where_that_is_allowed(seed: int, allow: bool) -> None:
-    target = scripted(hash_law(seed, SIZE), SIZE, eos_ids=(0,))
-    generation = Generation(max_new_tokens=40)
-    ends = Trial.prepare(target, [Ask(PROMPT, generation)])
-    wrong = Corrupt(ends.truths, SIZE, 4, 0)
+    first = int(np.argmax(scripted(hash_law(seed, SIZE), SIZE).law(PROMPT)))
+    target = scripted(hash_law(seed, SIZE), SIZE, eos_ids=(first,))
 
     class Other(SequenceDrafter):
-        """What the target says, but never an end."""
+        """Never an end."""
 
         def propose_one(self, context: Context, state: Any, budget: Budget) -> Draft:
-            draft = wrong.propose_one(context, state, Budget(1, 1).within(budget))
-            return Draft.chain(np.where(draft.tokens == 0, 3, draft.tokens))
+            return Draft.chain([(first + 1) % SIZE])
 
-    found = text(target, Other(), bound(RandomArbiter(rate=1.0, allow_eos_override=allow), target), generation)
-    assert not (allow and found.metrics.verifier["ends"])
-    first = int(np.argmax(target.law(PROMPT)))
-    if first == 0:
-        assert (found.tokens[0] == 0) is not allow
+    found = text(target, Other(), bound(RandomArbiter(rate=1.0, allow_eos_override=allow), target), Generation())
+    assert (found.tokens[0] == first) is not allow and (found.metrics.verifier["ends"] > 0) is not allow
+
+
+@given(seed=some.SEEDS)
+@settings(max_examples=20)
+def test_a_block_that_the_arbiter_cannot_read_keeps_the_targets_text(seed: int) -> None:
+    target, generation = scripted(hash_law(seed, SIZE), SIZE), Generation(max_new_tokens=20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chance.Chance, "scores", lambda self, blocks: [None] * len(blocks))
+        found = text(target, Noise(), bound(RandomArbiter(rate=1.0), target), generation)
+    plain = serve(assemble(target), [Ask(PROMPT, generation, "r")])["r"].finished
+    assert found.tokens == plain.tokens and found.metrics.verifier["unread"] > 0
 
 
 @pytest.mark.parametrize("options", [{}, {"max_overrides_per_block": 2}, {"max_consecutive_overrides": 1}])
