@@ -1,4 +1,4 @@
-"""`draftmux train` in two processes that `torchrun` starts: one answers, both learn, one writes; they go on together."""
+"""`draftmux train` in two processes that `torchrun` starts: one answers, both learn, one writes; both go on."""
 
 from __future__ import annotations
 
