@@ -93,7 +93,7 @@ def answer(spec: ModelSpec, prompts: list[Prompt], taps: tuple[Tap, ...], folder
 
     settings = {"source": spec.source, "dtype": spec.dtype}
     state = processes()
-    if state.is_main_process:  # under `accelerate launch`, one answers for all
+    if state.is_main_process:  # of several, one answers for all
         for there in collect(partial(target, spec), settings, taps, prompts, folder, how):
             click.echo(f"{there} of {len(prompts)} prompts answered", err=True)
     state.wait_for_everyone()
@@ -122,7 +122,6 @@ def eagle3(**given: Any) -> None:
     from draftmux.drafters.eagle3.train import train_head
     from draftmux.training.optimizers import check_optimizer
 
-    use_threads(given["threads"])
     how, recipe = taken(Answers, given), taken(HeadRecipe, given)
     check_optimizer(recipe.schedule)
     try:
@@ -143,7 +142,6 @@ def draft(**given: Any) -> None:
     from draftmux.drafters.sps.train import train_draft
     from draftmux.training.optimizers import check_optimizer
 
-    use_threads(given["threads"])
     how, recipe = taken(Answers, given), taken(DraftRecipe, given)
     check_optimizer(recipe.schedule)
     with _job(given, how) as job:

@@ -36,7 +36,7 @@ class Job:
 
     @property
     def writes(self) -> bool:
-        """Whether this process is the one that writes, of several under `accelerate launch`."""
+        """Whether this process is the one that writes, of several."""
         from accelerate import PartialState
 
         return bool(PartialState().is_main_process)

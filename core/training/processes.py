@@ -7,7 +7,7 @@ import sys
 import time
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from draftmux.backends.parallel.ranks import HEAD_START, Ranks
 from draftmux.errors import DraftmuxError, RequestError
@@ -31,17 +31,24 @@ def processes() -> PartialState:
     _refuse_settings()
     if ranks is None:
         return PartialState()
-    from draftmux.backends.parallel.group import own_device
+    from draftmux.backends.parallel.group import own_device, reason
 
-    device = own_device(ranks)
+    kind = own_device(ranks).type
     # Without `cpu`, accelerate takes processes that have no GPU each for one that is alone.
-    state = PartialState(cpu=device.type == "cpu", timeout=LONGEST)
+    how: dict[str, Any] = {"cpu": True, "backend": "gloo"} if kind == "cpu" else {}
+    try:
+        state = PartialState(timeout=LONGEST, **how)
+        state.wait_for_everyone()  # NCCL connects at its first use: now, and not after hours of work
+    except (RuntimeError, ValueError) as error:
+        raise RequestError(
+            f"{ranks} could not meet the others: {reason(error)}; start all of them with torchrun, on machines that "
+            f"can reach each other"
+        ) from error
     if state.num_processes != ranks.size:
         raise RequestError(
-            f"{ranks.size} processes were started, but on {device.type} they cannot work together; start a single one, "
-            f"or use CPUs or CUDA devices"
+            f"{ranks.size} processes were started, and on {kind} accelerate joins {state.num_processes}; start a "
+            f"single one, or use CUDA devices or CPUs"
         )
-    state.wait_for_everyone()  # where they cannot talk it is found now, not after hours of work
     return state
 
 
@@ -53,7 +60,7 @@ def alone(what: str) -> None:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """They part once all are through. An error of one that is not rank 0, whose output nobody sees, is said."""
+    """They leave once all are through. Only rank 0's output is seen, so an error of another is printed here."""
     ranks = _ranks()
     try:
         yield
@@ -62,7 +69,7 @@ def together() -> Iterator[None]:
             time.sleep(HEAD_START)  # for rank 0, if it is its error too
             print(f"Error: {ranks}: {error}", file=sys.__stderr__, flush=True)
         raise
-    _part()
+    _leave()
 
 
 def _ranks() -> Ranks | None:
@@ -94,7 +101,7 @@ def _refuse_settings() -> None:
         )
 
 
-def _part() -> None:
+def _leave() -> None:
     import torch.distributed as dist
     from accelerate import PartialState
 

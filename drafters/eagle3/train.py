@@ -116,7 +116,7 @@ def evaluate(module: nn.Module, samples: Sequence[Sample], recipe: HeadRecipe, d
     right, tried = torch.zeros(recipe.unroll), torch.zeros(recipe.unroll)
     lengths: list[Tensor] = []
     for group in batches(samples, sizes, recipe.seed, 0) if samples else ():
-        hits = module(collate(group, sizes).to(device))[1]
+        hits = module(collate(group, sizes).to(device))[1].cpu()
         right += (hits == 1).sum((1, 2))
         tried += (hits >= 0).sum((1, 2))
         lengths.append(chain_lengths(hits, 4))

@@ -45,8 +45,8 @@ PLACE = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "host
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ({}, Ranks(1, 4, 1, 4)),
-        ({"LOCAL_WORLD_SIZE": "2"}, Ranks(1, 4, 1, 2)),
+        ({}, Ranks(1, 4, 1, 2)),
+        ({"LOCAL_WORLD_SIZE": "4"}, Ranks(1, 4, 1, 4)),
         ({"WORLD_SIZE": "1"}, None),
         ({"WORLD_SIZE": None}, None),
         ({"RANK": None}, None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -186,14 +187,14 @@ def test_two_processes_learn_what_one_learns(pair: Path, problems: Path, tmp_pat
     flags = ["train", "arbiter", "--pipeline", str(pair), "--problems", str(problems), "--task", "exact-string"]
     flags += [*SMALL.replace("--warmup-steps 4", "--warmup-steps 0").split(), "--steps", "3"]
     flags += ["--chosen", "3", "--threads", "1", "--rate", "0.01"]
-    told, played = [], []
+    told, played, env = [], [], {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     for count in (1, 2):
         folder = tmp_path / str(count)
         folder.mkdir()
         (folder / "script.py").write_text(PLAYED, "utf-8")
         launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(count)]
         command = [*launch, str(folder / "script.py"), *flags, "--out", str(folder / "out")]
-        ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+        ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=140, env=env)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         lines = (folder / "out" / "work" / "grpo" / "steps.jsonl").read_text("utf-8").splitlines()
         told.append([json.loads(line) for line in lines])

@@ -161,7 +161,8 @@ def own_device(ranks: Ranks) -> torch.device:
     if ranks.local_size > count:
         raise ModelError(
             f"{ranks.local_size} processes were started on this machine, but {count} {accelerator.type} device(s) are "
-            f"visible, and each needs its own; start torchrun with --nproc-per-node {count}, or make more visible"
+            f"visible, and each needs its own; start torchrun with --nproc-per-node {count}, or make more visible. "
+            f"Where each sees only its own already, give each LOCAL_RANK=0 and LOCAL_WORLD_SIZE=1"
         )
     torch.accelerator.set_device_index(ranks.local_rank)
     return torch.device(accelerator.type, ranks.local_rank)

@@ -40,9 +40,10 @@ class Ranks:
                 f"WORLD_SIZE is {size}, but {', '.join(missing)} is not set; start all processes with torchrun, or "
                 f"unset WORLD_SIZE and RANK to run in this process alone"
             )
-        local_size = environment.get("LOCAL_WORLD_SIZE", size)
         try:
-            found = cls(int(environment["RANK"]), int(size), int(environment["LOCAL_RANK"]), int(local_size))
+            rank, local_rank = int(environment["RANK"]), int(environment["LOCAL_RANK"])
+            local_size = int(environment.get("LOCAL_WORLD_SIZE", local_rank + 1))  # at least so many
+            found = cls(rank, int(size), local_rank, local_size)
         except ValueError as error:
             raise ModelError(f"the launcher's ranks are not numbers: {error}; start with torchrun") from error
         if not 0 <= found.rank < found.size:
