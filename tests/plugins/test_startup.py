@@ -42,6 +42,7 @@ def test_nothing_heavy_is_imported(arguments: list[str], draftmux: Callable[...,
     assert {name for name in imported if name.partition(".")[0] in HEAVY} == set()
 
 
+@pytest.mark.slow
 def test_every_shipped_pipeline_is_sound(draftmux: Callable[..., Run]) -> None:
     assert "pld" in shipped()
     for name in shipped():
