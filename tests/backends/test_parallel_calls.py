@@ -69,16 +69,6 @@ def test_half_a_launch_is_refused(changed: dict[str, str | None], said: str) -> 
         Ranks.read({k: v for k, v in (PLACE | changed).items() if v is not None})
 
 
-@pytest.fixture
-def follower(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """This process is a follower; gives the seconds that it has slept."""
-    slept: list[float] = []
-    monkeypatch.setattr("time.sleep", slept.append)
-    for name, value in PLACE.items():
-        monkeypatch.setenv(name, value)
-    return slept
-
-
 @pytest.mark.parametrize("code", [0, 2])
 def test_a_follower_says_nothing_and_gives_rank_0_time_to(
     follower: list[float], capfd: pytest.CaptureFixture[str], code: int
@@ -95,7 +85,7 @@ def test_a_follower_says_nothing_and_gives_rank_0_time_to(
 
 
 def test_a_backend_for_one_process(follower: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ModelError, match="the static backend runs in one process, and 4 were started"):
+    with pytest.raises(ModelError, match="the static backend runs in one process, and 2 were started"):
         refuse_several("static")
     monkeypatch.delenv("RANK")
     refuse_several("static")

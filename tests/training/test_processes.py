@@ -16,7 +16,6 @@ from draftmux.cli.train_arbiter import open_pair
 from draftmux.errors import ModelError, RequestError
 from draftmux.training.processes import alone, processes, together
 
-PLACE = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
 LEARNS = """
 import sys, json, torch
 from pathlib import Path
@@ -48,17 +47,7 @@ Path(sys.argv[1], f"{rank}.json").write_text(json.dumps(objective.weight.tolist(
 """
 
 
-@pytest.fixture
-def second(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """This process is the second of two; gives the seconds that it has slept."""
-    slept: list[float] = []
-    monkeypatch.setattr("time.sleep", slept.append)
-    for name, value in PLACE.items():
-        monkeypatch.setenv(name, value)
-    return slept
-
-
-def test_work_that_is_not_shared_is_refused(second: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_is_not_shared_is_refused(follower: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RequestError, match="train probe runs in one process, and 2 were started"):
         alone("train probe")
     monkeypatch.setenv("WORLD_SIZE", "1")
@@ -67,17 +56,17 @@ def test_work_that_is_not_shared_is_refused(second: list[float], monkeypatch: py
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_error_of_the_second_alone_is_said(
-    second: list[float], rank: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    follower: list[float], rank: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RANK", str(rank))
     monkeypatch.setattr("sys.__stderr__", sys.stderr)
     with pytest.raises(RequestError), together():
         raise RequestError("no room")
     assert capfd.readouterr().err == ("Error: rank 1 of 2: no room\n" if rank else "")
-    assert bool(second) == bool(rank)
+    assert bool(follower) == bool(rank)
 
 
-def test_processes_that_cannot_be_joined_are_an_error(second: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_cannot_be_joined_are_an_error(follower: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a device for which accelerate knows no way to talk."""
     monkeypatch.setattr("draftmux.backends.parallel.group.own_device", lambda ranks: torch.device("meta"))
     monkeypatch.setattr(
@@ -105,7 +94,7 @@ def test_launches_that_would_go_wrong_are_refused(
 
 
 def test_a_device_that_the_user_chose_is_refused(
-    second: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    follower: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     path = tmp_path / "pair.yaml"
